@@ -1,0 +1,117 @@
+/* Requests of incipit: what a caller asks for, what it gets back, and what is counted. */
+#ifndef ICP_REQUEST_H
+#define ICP_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct icp_logit_bias {
+    int32_t token;
+    float bias; /* added to the logit; -100 and less bans the token */
+} icp_logit_bias;
+
+typedef struct icp_request_opts {
+    /* -- what -- */
+    const int32_t *prompt; /* copied, like everything below */
+    size_t n_prompt;       /* at least 1 */
+    int n;                 /* completions that share the prompt, 1..ICP_MAX_N */
+    int max_tokens;        /* a completion; 0: only the prompt is computed; -1: as the context allows */
+    int min_tokens;        /* no end before so many */
+    const char *const *stop; /* strings that end a completion; not part of its text */
+    size_t n_stop;
+    const int32_t *stop_tokens;
+    size_t n_stop_tokens;
+    bool ignore_eos;
+    bool include_stop;     /* the stop string is part of the text after all */
+    bool keep_special;     /* control tokens print as their text */
+
+    /* -- sampling -- */
+    float temperature;     /* 0: greedy */
+    float top_p, min_p;    /* 1 and 0: off */
+    int top_k;             /* 0: off */
+    float repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
+    uint64_t seed;         /* completion i of a request draws with (seed, i, position) */
+    const icp_logit_bias *bias;
+    size_t n_bias;
+    int logprobs;          /* -1: none; 0..20: of the chosen token and so many others */
+
+    /* -- logits of the prompt -- */
+    bool prompt_logprobs;  /* log-probabilities of prompt tokens are reported as events */
+    /* Called on the engine's thread with the logits after prompt[0..position], for each position
+     * >= logits_from. The prefix hit ends at logits_from at the latest. May be NULL. */
+    void (*on_logits)(void *arg, size_t position, const float *row, size_t n_vocab);
+    void *on_logits_arg;
+    size_t logits_from;
+
+    /* -- cache -- */
+    const char *tenant;    /* from the API key, never from the caller's own words; NULL: "" */
+    const char *salt;      /* narrows the tenant's namespace; NULL: "" */
+    bool no_cache;         /* finds nothing and leaves nothing */
+    size_t max_hit;        /* at most so many tokens are taken from the cache; SIZE_MAX: all */
+    int priority;          /* smaller runs earlier */
+
+    /* Called when events are there to be taken; from the engine's thread, must not block. */
+    void (*wake)(void *arg);
+    void *wake_arg;
+} icp_request_opts;
+
+enum { ICP_MAX_N = 128, ICP_MAX_LOGPROBS = 20, ICP_MAX_STOPS = 64 };
+
+/* Neutral values: n = 1, max_tokens = -1, temperature 1, everything else off. */
+void icp_request_opts_init(icp_request_opts *opts);
+
+enum icp_event_kind { ICP_EVENT_PROMPT, ICP_EVENT_TOKEN, ICP_EVENT_FINISH, ICP_EVENT_DONE };
+enum icp_finish { ICP_FINISH_STOP, ICP_FINISH_STOP_STRING, ICP_FINISH_LENGTH, ICP_FINISH_CANCELLED,
+                  ICP_FINISH_ERROR };
+
+typedef struct icp_logprob {
+    int32_t token;
+    float logprob; /* natural logarithm, of the distribution before sampling parameters */
+} icp_logprob;
+
+typedef struct icp_usage { /* computed + cached = prompt, always */
+    size_t prompt_tokens, cached_tokens, completion_tokens;
+    double queued_s, first_token_s, total_s; /* seconds since submission */
+    const char *miss; /* why the rest of the prompt was not found: one of a few fixed phrases */
+} icp_usage;
+
+/*   PROMPT  token, chosen, top: of prompt token `position` (with prompt_logprobs)
+ *   TOKEN   choice, token, text that became complete (may be empty), chosen, top
+ *   FINISH  choice, finish, the last text, stop_index of a stop string
+ *   DONE    usage; the last event of a request; finish is ICP_FINISH_ERROR with `error` set
+ *           when the request failed as a whole */
+typedef struct icp_event {
+    enum icp_event_kind kind;
+    int choice;
+    int32_t token;
+    size_t position;
+    const char *text; /* valid until the next call on this request */
+    size_t text_len;
+    icp_logprob chosen;
+    icp_logprob top[ICP_MAX_LOGPROBS];
+    int n_top;
+    enum icp_finish finish;
+    int stop_index; /* which stop string; -1 */
+    int error;      /* an ICP_E code */
+    icp_usage usage;
+} icp_event;
+
+typedef struct icp_stats { /* since the engine was opened, unless a moment is meant */
+    size_t running, waiting;            /* now */
+    uint64_t requests, finished_stop, finished_length, cancelled, failed, preemptions;
+    uint64_t prompt_tokens, computed_tokens, cached_tokens, generation_tokens;
+    uint64_t steps;
+    size_t pages, pages_free, pages_used, pages_cached, page_size, cache_limit; /* now */
+    uint64_t evictions;
+    /* Histograms over fixed bounds (seconds), cumulative counts as Prometheus has them. */
+#define ICP_LATENCY_BOUNDS {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, \
+                            5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0}
+#define ICP_N_LATENCY 20
+    struct icp_histogram {
+        uint64_t bucket[ICP_N_LATENCY + 1]; /* the last one: everything */
+        double sum;
+    } ttft, tpot, e2e, queue;
+} icp_stats;
+
+#endif

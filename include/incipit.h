@@ -1,0 +1,104 @@
+/* incipit: a language model server as a library.
+ *
+ *   icp_model   a GGUF file opened: weights, vocabulary, chat template. Immutable, shared.
+ *   icp_engine  runs requests on a model through one prefix cache. Has a thread of its own.
+ *   icp_request one prompt and its completions: submit, take events, free.
+ *
+ * All functions may be called from any thread. Functions that return int give 0 or a negative
+ * ICP_E code (icp_error.h); icp_error * may be NULL. */
+#ifndef INCIPIT_H
+#define INCIPIT_H
+
+#include "icp_error.h"
+#include "icp_request.h"
+
+typedef struct icp_model icp_model;
+typedef struct icp_engine icp_engine;
+typedef struct icp_request icp_request;
+
+const char *icp_version(void);
+/* "scalar", "avx2", …: what this machine can run, best last; NULL at the end. */
+const char *const *icp_isas(void);
+
+/* ---- model ---------------------------------------------------------------------------------- */
+
+typedef struct icp_model_opts {
+    const char *isa;  /* NULL: the best; an unusable one is ICP_EUNSUPPORTED */
+    const char *kv;   /* "f16" (default) or "f32" */
+    size_t n_ctx;     /* 0: as trained */
+    int n_threads;    /* 0: one for each processor this process may use */
+    void (*progress)(void *arg, double done);
+    void *progress_arg;
+    bool vocab_only;  /* text functions only: no weights are read */
+} icp_model_opts;
+
+/* opts may be NULL. On failure *err has a sentence that names the file and what is wrong. */
+int icp_model_open(const char *path, const icp_model_opts *opts, icp_model **out, icp_error *err);
+void icp_model_close(icp_model **m); /* its engines must be closed */
+
+typedef struct icp_model_info {
+    const char *arch, *name, *isa, *kv;
+    size_t n_vocab, n_ctx, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
+    uint64_t n_params;
+    size_t weights_size, page_size, page_tokens, file_size;
+    int n_threads;
+    bool has_template;
+} icp_model_info;
+const icp_model_info *icp_model_get_info(const icp_model *m);
+
+/* Describes a GGUF file for people (metadata and tensors), as text; *out is freed by icp_free. */
+int icp_describe_file(const char *path, char **out, icp_error *err);
+void icp_free(void *block);
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+typedef struct icp_tokens { /* zero-initialise; freed by icp_tokens_free */
+    int32_t *id;
+    size_t n;
+} icp_tokens;
+void icp_tokens_free(icp_tokens *t);
+
+/* special: find special tokens in text; bos: put BOS (EOS) around where the vocabulary asks. */
+int icp_tokenize(const icp_model *m, const char *text, size_t len, bool special, bool bos,
+                 icp_tokens *out, icp_error *err);
+/* Bytes of ids, raw (icp_free). ICP_EINVALID: an id is out of range. */
+int icp_detokenize(const icp_model *m, const int32_t *ids, size_t n, bool keep_special, char **out,
+                   size_t *len, icp_error *err);
+int32_t icp_token_bos(const icp_model *m);
+int32_t icp_token_eos(const icp_model *m);
+
+/* A chat, as a JSON object: messages, tools, add_generation_prompt and whatever else a template
+ * reads. Rendered with the model's template (ICP_EUNSUPPORTED without one) and tokenized so that
+ * only the template's own bytes can become special tokens. text (may be NULL): the rendered
+ * prompt, NUL-terminated, icp_free. */
+int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
+                      icp_error *err);
+/* The same for a template that is not a model's: only the text. extra: bos_token and eos_token. */
+int icp_template_render(const char *source, size_t len, const char *vars_json,
+                        const char *trusted_json, char **text, size_t *text_len, icp_error *err);
+const char *icp_model_template(const icp_model *m); /* NULL when the file has none */
+
+/* ---- engine --------------------------------------------------------------------------------- */
+
+typedef struct icp_engine_opts {
+    size_t cache_limit; /* bytes; 0: from the machine's free memory */
+    bool no_cache;
+    int max_parallel;   /* sequences at once; 0: default */
+    int chunk;          /* prompt tokens a step at most; 0: default */
+    size_t max_queued;  /* 0: default */
+} icp_engine_opts;
+
+int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out, icp_error *err);
+void icp_engine_close(icp_engine **e);
+void icp_engine_get_stats(icp_engine *e, icp_stats *out);
+
+/* ICP_EINVALID, ICP_ELIMIT (longer than the context or the cache), ICP_EAGAIN (queue full). */
+int icp_submit(icp_engine *e, const icp_request_opts *opts, icp_request **out, icp_error *err);
+/* Takes the next event if there is one. */
+bool icp_next(icp_request *r, icp_event *event);
+/* Waits until there is one, at most so many seconds (negative: for ever); false: there is none. */
+bool icp_wait(icp_request *r, double seconds);
+void icp_cancel(icp_request *r);   /* a DONE event still comes */
+void icp_request_free(icp_request **r); /* cancels when need be; at any time */
+
+#endif

@@ -1,0 +1,126 @@
+/* kern: arithmetic. Each operation has a scalar reference, which is its definition, and variants
+ * for instruction sets that give the very same bits (ARCHITECTURE.md, "The arithmetic contract").
+ *
+ * Kernels see pointers, shapes and strides: no files, threads or requests. A `kern` is a table of
+ * functions chosen once; a caller splits the work by output (row groups, rows, heads), never along
+ * a sum. */
+#ifndef KERN_H
+#define KERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- instruction sets (cpu.c) --------------------------------------------------------------- */
+
+/* Ascending: each includes what stands before it as far as x86 goes. */
+enum kern_isa { KERN_SCALAR, KERN_AVX2, KERN_AVX512, KERN_VNNI, KERN_AMX, KERN_N_ISA };
+const char *kern_isa_name(enum kern_isa isa); /* "scalar", "avx2", "avx512", "vnni", "amx" */
+int kern_isa_find(const char *name);          /* -1 when unknown */
+bool kern_isa_usable(enum kern_isa isa);      /* by CPUID, XGETBV and the OS's permission */
+enum kern_isa kern_isa_best(void);
+
+/* ---- types of stored matrices --------------------------------------------------------------- */
+
+/* Numbered as in GGUF. */
+enum kern_type {
+    KERN_F32 = 0, KERN_F16 = 1, KERN_Q4_0 = 2, KERN_Q4_1 = 3, KERN_Q8_0 = 8, KERN_BF16 = 30,
+};
+bool kern_type_known(int type);
+
+/* A weight matrix of n rows (outputs) of k numbers, repacked: rows in groups of KERN_GROUP, the
+ * rows of a group interleaved so that SIMD lanes are weight rows. n is padded with zero rows. */
+enum { KERN_GROUP = 16, KERN_BLOCK = 32 };
+typedef struct kern_mat {
+    enum kern_type type;
+    int n, k;
+    void *data; /* kern_mat_size bytes, 64-byte aligned */
+} kern_mat;
+static inline int kern_n_groups(int n) { return (n + KERN_GROUP - 1) / KERN_GROUP; }
+size_t kern_mat_size(enum kern_type type, int n, int k);
+/* Repacks groups [group0, group1) of m from `rows`, n rows of k numbers in GGUF's layout. */
+void kern_pack(const kern_mat *m, const void *rows, int group0, int group1);
+/* One row back as floats (token embeddings): out[k]. Equals dequantising the GGUF row. */
+void kern_unpack_row(const kern_mat *m, int row, float *out);
+
+/* ---- activations ---------------------------------------------------------------------------- */
+
+/* What a product takes on its activation side: quantised rows for integer types, plain float rows
+ * for F32, F16, BF16. A row's bytes depend on that row alone. Rows start 64-byte aligned. */
+size_t kern_act_stride(enum kern_type type, int k); /* bytes from one row to the next */
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+/* The keys and values of one KV head of one layer in one page: KERN_PAGE tokens.
+ *   K: [d][KERN_PAGE]  transposed, lanes are tokens       V: [KERN_PAGE][d]
+ * in kv type F16 or F32. Pages sit at absolute positions; KERN_CHUNK tokens (a super-chunk) are
+ * the fixed unit in which partial results are formed. */
+enum { KERN_PAGE = 64, KERN_CHUNK = 512, KERN_CHUNK_PAGES = KERN_CHUNK / KERN_PAGE };
+size_t kern_kv_size(enum kern_type kv, int d); /* bytes of one such block, a multiple of 64 */
+
+/* A partial result: max score m, sum l of e^(s-m), and Σ e^(s-m)·v, in this order: d+2 floats. */
+static inline size_t kern_partial_floats(int d) { return (size_t)d + 2; }
+
+typedef struct kern_attend {
+    enum kern_type kv;
+    int d;                   /* head size, 1..512 */
+    int n_pages;             /* pages of this super-chunk that are in use, 1..KERN_CHUNK_PAGES */
+    const void *const *page; /* their K/V blocks for this head */
+    int n_rows;              /* query rows, any number: GQA heads × tokens × sequences */
+    const float *const *q;   /* each row's query, d floats, already scaled */
+    const int *n_visible;    /* tokens of this super-chunk that the row sees, 0..64·n_pages */
+    float *const *partial;   /* out: d+2 floats for each row; rows seeing nothing get m=-inf, l=0 */
+    void *scratch;           /* kern_attend_scratch bytes, 64-byte aligned, one for each thread */
+} kern_attend;
+size_t kern_attend_scratch(int d);
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+typedef struct kern {
+    enum kern_isa isa;
+
+    /* Quantises or copies one row x[k] to the form that products with `type` take. */
+    void (*act_row)(enum kern_type type, int k, const float *x, void *row);
+
+    /* out[i][j] = Σ_k w[j][k]·act[i][k] for rows i in [0, m) and outputs j of the row groups
+     * [group0, group1); with `add`, that sum is added to what stands in out. The sum is one float
+     * chain over blocks of 32 (floats: over k), ascending; see kern_gemm.c.
+     * act: m rows, act_stride bytes apart; out rows are out_stride floats apart. Outputs >= w->n
+     * are not written. */
+    void (*gemm)(const kern_mat *w, const void *act, size_t act_stride, int m, float *out,
+                 size_t out_stride, bool add, int group0, int group1);
+
+    /* out[i] = x[i] / sqrt(mean(x²) + eps) · w[i]. The sum runs in 16 lanes and a fixed tree. */
+    void (*rms_norm)(int n, const float *x, const float *w, float eps, float *out);
+    /* out[i] = silu(gate[i]) · up[i]; out may be gate or up. */
+    void (*silu_mul)(int n, const float *gate, const float *up, float *out);
+    void (*add)(int n, const float *a, const float *b, float *out); /* out may be a or b */
+
+    /* Rotates n_heads heads of size d in place, the first n_rot numbers of each: pairs are
+     * (2i, 2i+1), or (i, i+n_rot/2) with `halves`. cos, sin: n_rot/2 floats for this position. */
+    void (*rope)(float *x, int n_heads, int d, int n_rot, bool halves, const float *cos,
+                 const float *sin);
+
+    /* Writes the key and value of one token into slot (0..KERN_PAGE-1) of a K/V block. */
+    void (*kv_put)(enum kern_type kv, int d, void *block, int slot, const float *k,
+                   const float *v);
+    /* Copies the tokens [0, n) of a K/V block (copy-on-write of a partial page). */
+    void (*kv_copy)(enum kern_type kv, int d, void *to, const void *from, int n);
+
+    void (*attend)(const kern_attend *a);
+    /* Folds n partials (stride floats apart) in ascending order; out[d] = o / l. */
+    void (*attend_fold)(int d, int n, const float *partial, size_t stride, float *out);
+
+    /* Greatest element; the lowest index among equals; NaN never wins. n >= 1. */
+    int (*argmax)(int n, const float *x);
+} kern;
+
+/* Fills *k for an instruction set that must be usable: the reference first, then a ladder of
+ * overrides. */
+void kern_init(kern *k, enum kern_isa isa);
+
+/* Elementary functions of the contract, for scalar code elsewhere: own polynomials, correct to
+ * 2 ulp, the same bits as the vector code. */
+float kern_exp(float x);
+
+#endif

@@ -1,0 +1,60 @@
+/* model: the forward pass over paged KV.
+ *
+ * A row of logits is a bit-exact function of weights, token ids and positions: how rows are batched
+ * or chunked, what was cached, and how many threads run do not enter. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "base.h"
+#include "gguf.h"
+#include "kern.h"
+
+typedef struct model model; /* weights: immutable after open */
+
+typedef struct model_opts {
+    enum kern_isa isa;
+    enum kern_type kv; /* KERN_F16 or KERN_F32 */
+    size_t n_ctx;      /* positions; 0: what the model was trained with */
+    pool *pool;        /* borrowed, for loading and for every forward pass */
+    void (*progress)(void *arg, double done); /* 0..1 while loading; may be NULL */
+    void *progress_arg;
+} model_opts;
+
+typedef struct model_info {
+    const char *arch;       /* general.architecture */
+    const char *name;       /* general.name, or "" */
+    size_t n_vocab, n_ctx_train, n_ctx;
+    size_t n_layer, n_embd, n_head, n_head_kv, n_ff;
+    uint64_t n_params;
+    size_t weights_size;    /* bytes of the repacked weights */
+    size_t page_size;       /* bytes of KV_PAGE tokens over all layers */
+    uint8_t fingerprint[16]; /* XXH3 of everything in the file that decides logits */
+} model_info;
+
+/* Repacks the weights of g (which may be closed afterwards). ICP_EUNSUPPORTED names an architecture
+ * or tensor type and lists the supported ones; ICP_EFORMAT names the missing or misshapen thing. */
+int model_open(const gguf *g, const model_opts *opts, model **out, icp_error *err);
+void model_close(model **m);
+const model_info *model_get_info(const model *m);
+
+/* A run of tokens of one sequence at positions [pos, pos + n_tokens). Their KV is written to
+ * pages[p / KERN_PAGE]; positions before pos are read from there. */
+typedef struct model_span {
+    const int32_t *tokens; /* each < n_vocab */
+    int n_tokens;
+    size_t pos;
+    void *const *pages;
+    int n_logits;          /* logits are computed for the last n_logits tokens */
+} model_span;
+
+/* Sizes the scratch once: a pass takes at most max_tokens tokens and max_logits rows of logits. */
+int model_reserve(model *m, int max_tokens, int max_logits);
+
+/* One pass. logits: rows of n_vocab floats, spans in order. Spans of one pass must not share a
+ * page that one of them writes. Allocates nothing; cannot fail. */
+void model_forward(model *m, const model_span *spans, int n_spans, float *logits);
+
+/* For cache_opts.copy: copies the KV of the first n tokens of a page. arg is the model. */
+void model_copy_page(void *arg, void *to, const void *from, int n_tokens);
+
+#endif
