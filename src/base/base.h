@@ -15,7 +15,7 @@
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
-#define PRINTF_LIKE(format, args) __attribute__((format(printf, format, args)))
+#define PRINTF_LIKE(text, args) __attribute__((format(printf, text, args)))
 
 /* ---- errors (error.c) ---------------------------------------------------------------------- */
 
