@@ -10,9 +10,11 @@
 
 typedef struct gguf gguf;
 
+/* clang-format off */
 enum gguf_kind { /* value types of metadata, numbered as in the file */
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_KIND_U8, GGUF_KIND_I8, GGUF_KIND_U16, GGUF_KIND_I16, GGUF_KIND_U32, GGUF_KIND_I32,
+    GGUF_KIND_F32, GGUF_KIND_BOOL, GGUF_KIND_STRING, GGUF_KIND_ARRAY, GGUF_KIND_U64,
+    GGUF_KIND_I64, GGUF_KIND_F64,
 };
 
 /* Tensor element types, numbered as in the file: X(name, number, elements a block, bytes a block).
@@ -26,7 +28,9 @@ enum gguf_kind { /* value types of metadata, numbered as in the file */
     X(IQ3_XXS, 18, 256, 98) X(IQ1_S, 19, 256, 50) X(IQ4_NL, 20, 32, 18) X(IQ3_S, 21, 256, 110)     \
     X(IQ2_S, 22, 256, 82) X(IQ4_XS, 23, 256, 136) X(I8, 24, 1, 1) X(I16, 25, 1, 2)                 \
     X(I32, 26, 1, 4) X(I64, 27, 1, 8) X(F64, 28, 1, 8) X(IQ1_M, 29, 256, 56) X(BF16, 30, 1, 2)     \
-    X(TQ1_0, 34, 256, 54) X(TQ2_0, 35, 256, 66) X(MXFP4, 39, 32, 17)
+    X(TQ1_0, 34, 256, 54) X(TQ2_0, 35, 256, 66) X(MXFP4, 39, 32, 17) X(NVFP4, 40, 64, 36)          \
+    X(Q1_0, 41, 128, 18)
+/* clang-format on */
 
 enum gguf_type {
 #define GGUF_TYPE_ENUM(name, number, block, bytes) GGUF_##name = (number),
@@ -41,28 +45,31 @@ typedef struct gguf_str { /* not NUL-terminated, lies in the mapping */
 
 typedef struct gguf_value {
     enum gguf_kind kind;
-    enum gguf_kind item;  /* of an array; arrays of arrays are refused at open */
+    enum gguf_kind item;  /* of an array (arrays of arrays are refused at open), else kind */
     uint64_t count;       /* items of an array, else 1 */
-    const uint8_t *bytes; /* as in the file, unaligned; strings: see gguf_at_str */
+    const uint8_t *bytes; /* the first item as in the file, unaligned; strings: gguf_at_strings */
 } gguf_value;
 
 typedef struct gguf_tensor {
     gguf_str name;
     enum gguf_type type;
-    int n_dims;        /* 1..4 */
-    uint64_t dims[4];  /* fastest first; unused ones are 1 */
-    const void *data;  /* in the mapping, aligned to general.alignment */
-    size_t size;       /* bytes */
+    int n_dims;       /* 1..4 */
+    uint64_t dims[4]; /* fastest first, none is 0; unused ones are 1 */
+    uint64_t offset;  /* of data, from the start of the file: a multiple of the alignment */
+    const void *data; /* in the mapping */
+    size_t size;      /* bytes, whole blocks */
 } gguf_tensor;
 
-/* Maps and validates path. On success *out must be closed; on failure *err says what is wrong,
- * at which byte and in which entry. ICP_EIO, ICP_EFORMAT, ICP_EUNSUPPORTED (version, big-endian),
- * ICP_ENOMEM. */
+/* Maps and validates path. On success *out must be closed; on failure *out is NULL and *err says
+ * what is wrong, at which byte and in which entry. ICP_EIO, ICP_EFORMAT, ICP_EUNSUPPORTED (version,
+ * big-endian, unknown tensor type, arrays of arrays), ICP_ENOMEM. The file must not shrink while
+ * it is open. */
 int gguf_open(const char *path, gguf **out, icp_error *err);
 void gguf_close(gguf **g);
 
 uint32_t gguf_version(const gguf *g);
 size_t gguf_file_size(const gguf *g);
+size_t gguf_alignment(const gguf *g); /* of the tensors' offsets: a power of two, at least 8 */
 /* Drops the pages of the mapping that were read; they are read again when next touched. */
 void gguf_forget_pages(const gguf *g, const void *data, size_t size);
 
@@ -72,23 +79,29 @@ const gguf_value *gguf_value_at(const gguf *g, size_t i, gguf_str *key);
 const gguf_value *gguf_find(const gguf *g, const char *key);
 
 /* Typed access. `missing` is returned when the key is absent or of another kind of thing
- * (gguf_kind_name tells the user which). Integers of any width convert when the value fits. */
+ * (gguf_kind_name tells the user which). Integers of any width convert when the value fits, and
+ * to a float always. */
 uint64_t gguf_uint(const gguf *g, const char *key, uint64_t missing);
 double gguf_float(const gguf *g, const char *key, double missing);
 bool gguf_bool(const gguf *g, const char *key, bool missing);
 gguf_str gguf_string(const gguf *g, const char *key); /* {NULL, 0} when absent */
 
-/* Item i of an array of numbers, as an integer or a float (i < value->count). */
+/* Item i < value->count of numbers or bools, as an integer or a float. What does not fit an
+ * int64_t becomes the nearest one that does (NaN: 0). A single value counts as one item. */
 int64_t gguf_at_int(const gguf_value *v, uint64_t i);
 double gguf_at_float(const gguf_value *v, uint64_t i);
-/* The strings of an array of strings, found once: out[count] is filled in O(bytes). */
+/* The strings of a string or an array of strings, found once: out[count] is filled in O(bytes). */
 void gguf_at_strings(const gguf_value *v, gguf_str *out);
 
 size_t gguf_n_tensors(const gguf *g);
 const gguf_tensor *gguf_tensor_at(const gguf *g, size_t i);
 const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name); /* NULL when absent */
 
-const char *gguf_type_name(int type);      /* "Q4_0"; "type 77" never: NULL when unknown */
-const char *gguf_kind_name(int kind);      /* "u32", "string", … */
+const char *gguf_type_name(int type); /* "Q4_0"; NULL when unknown */
+const char *gguf_kind_name(int kind); /* "u32", "string", …; NULL when unknown */
+
+/* Appends what the file holds as text for people, in lines: header, metadata, tensors, totals by
+ * type. Whatever comes from the file is escaped and capped. 0 or ICP_ENOMEM (out->failed). */
+int gguf_describe(const gguf *g, buf *out);
 
 #endif
