@@ -78,6 +78,8 @@ void buf_putc(buf *b, char c);
 void buf_printf(buf *b, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Appends text as the inside of a JSON string: escapes, invalid UTF-8 as U+FFFD. */
 void buf_put_json(buf *b, const char *text, size_t len);
+/* Appends text from outside for people to read, escaped as in error_set. */
+void buf_put_escaped(buf *b, const char *text, size_t len);
 void buf_clear(buf *b); /* keeps the memory */
 void buf_fini(buf *b);
 

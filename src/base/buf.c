@@ -1,4 +1,5 @@
 #include "base.h"
+#include "base_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,6 +82,16 @@ void buf_put_json(buf *b, const char *text, size_t len) {
         plain = i;
     }
     buf_put(b, text + plain, i - plain);
+}
+
+void buf_put_escaped(buf *b, const char *text, size_t len) {
+    enum { LONGEST_ESCAPE = 4 }; /* bytes for a byte of text */
+    size_t most;
+    if (__builtin_mul_overflow(len, LONGEST_ESCAPE, &most)) {
+        b->failed = true;
+        return;
+    }
+    if (grow(b, most)) b->len += base_escape(b->data + b->len, b->cap - b->len, text, len);
 }
 
 void buf_clear(buf *b) {
