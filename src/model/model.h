@@ -13,21 +13,21 @@ typedef struct model model; /* weights: immutable after open */
 
 typedef struct model_opts {
     enum kern_isa isa;
-    enum kern_type kv; /* KERN_F16 or KERN_F32 */
-    size_t n_ctx;      /* positions; 0: what the model was trained with */
-    pool *pool;        /* borrowed, for loading and for every forward pass */
+    enum kern_type kv;                        /* KERN_F16 or KERN_F32 */
+    size_t n_ctx;                             /* positions; 0: what the model was trained with */
+    pool *pool;                               /* borrowed, for loading and for every forward pass */
     void (*progress)(void *arg, double done); /* 0..1 while loading; may be NULL */
     void *progress_arg;
 } model_opts;
 
 typedef struct model_info {
-    const char *arch;       /* general.architecture */
-    const char *name;       /* general.name, or "" */
+    const char *arch; /* general.architecture */
+    const char *name; /* general.name, or "" */
     size_t n_vocab, n_ctx_train, n_ctx;
     size_t n_layer, n_embd, n_head, n_head_kv, n_ff;
     uint64_t n_params;
-    size_t weights_size;    /* bytes of the repacked weights */
-    size_t page_size;       /* bytes of KV_PAGE tokens over all layers */
+    size_t weights_size;     /* bytes of the repacked weights */
+    size_t page_size;        /* bytes of KV_PAGE tokens over all layers */
     uint8_t fingerprint[16]; /* XXH3 of everything in the file that decides logits */
 } model_info;
 
@@ -44,7 +44,7 @@ typedef struct model_span {
     int n_tokens;
     size_t pos;
     void *const *pages;
-    int n_logits;          /* logits are computed for the last n_logits tokens */
+    int n_logits; /* logits are computed for the last n_logits tokens */
 } model_span;
 
 /* Sizes the scratch once: a pass takes at most max_tokens tokens and max_logits rows of logits. */
