@@ -67,15 +67,16 @@ int icp_detokenize(const icp_model *m, const int32_t *ids, size_t n, bool keep_s
 int32_t icp_token_bos(const icp_model *m);
 int32_t icp_token_eos(const icp_model *m);
 
-/* A chat, as a JSON object: messages, tools, add_generation_prompt and whatever else a template
- * reads. Rendered with the model's template (ICP_EUNSUPPORTED without one) and tokenized so that
- * only the template's own bytes can become special tokens. text (may be NULL): the rendered
- * prompt, NUL-terminated, icp_free. */
+/* A chat, as a JSON object: messages, tools, documents, add_generation_prompt (the first three are
+ * null and the last false when absent), and other variables that the template reads, at the top or
+ * in an object `extra`. Rendered with the model's template (ICP_EUNSUPPORTED without one) and
+ * tokenized so that only the template's own bytes can become special tokens. text (may be NULL): the
+ * rendered prompt, NUL-terminated, icp_free. ICP_EINVALID: the template raised; err has its message. */
 int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
                       icp_error *err);
-/* The same for a template that is not a model's: only the text. extra: bos_token and eos_token. */
-int icp_template_render(const char *source, size_t len, const char *vars_json,
-                        const char *trusted_json, char **text, size_t *text_len, icp_error *err);
+/* Renders such a chat, which may have bos_token and eos_token too, with any template; text as above. */
+int icp_template_render(const char *source, size_t len, const char *chat_json, char **text,
+                        size_t *text_len, icp_error *err);
 const char *icp_model_template(const icp_model *m); /* NULL when the file has none */
 
 /* ---- engine --------------------------------------------------------------------------------- */

@@ -1,1 +1,0 @@
-#include "incipit.h"

@@ -1,0 +1,28 @@
+/* api_internal: what the files of api share: the insides of the public handles. */
+#ifndef API_INTERNAL_H
+#define API_INTERNAL_H
+
+#include "base.h"
+#include "engine.h"
+#include "gguf.h"
+#include "incipit.h"
+#include "kern.h"
+#include "model.h"
+#include "text.h"
+
+struct icp_model {
+    pool *pool;
+    model *model; /* NULL when only the vocabulary was opened */
+    tokenizer *tok;
+    jinja *chat; /* NULL without a template */
+    char *template_source;
+    icp_error template_error; /* why there is no `chat` although the file has a template */
+    icp_model_info info;
+    char arch[64], name[256];
+};
+
+struct icp_engine {
+    engine *engine;
+};
+
+#endif

@@ -1,0 +1,102 @@
+/* cli: what the commands of `incipit` share: options, input, JSON, the default model.
+ *
+ * Each command is a function cmd_NAME(argc, argv) in cmd_NAME.c, listed in main.c. Exit codes:
+ * 0 done, 1 failed (a sentence on stderr), 2 wrong usage. */
+#ifndef CLI_H
+#define CLI_H
+
+#include "base.h"
+#include "incipit.h"
+
+#include <json-c/json.h>
+#include <signal.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* ---- options (options.c) -------------------------------------------------------------------- */
+
+enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_INT, OPTION_SIZE, OPTION_FLOAT };
+
+/* An option. `to` points to a bool, const char *, int, size_t (bytes: 512M, 4G) or float. Each long
+ * option --some-name has a twin in the environment, INCIPIT_SOME_NAME, which it overrides. */
+typedef struct cli_option {
+    char letter;                     /* 0: none */
+    const char *name, *value, *help; /* value: its name in the help; NULL for a flag */
+    enum option_kind kind;
+    void *to;
+    double min, max; /* of numbers; both 0: any */
+} cli_option;
+
+typedef struct cli_usage {
+    const char *command, *operands, *about, *more; /* more (may be NULL) ends the help */
+    const cli_option *options;
+    size_t n_options;
+} cli_usage;
+
+/* Parses argv[1..]; the operands that remain are *operands[0..*n). Ends the process for --help (0)
+ * and wrong usage (2): options are a program's first step, nothing is open yet. */
+void cli_parse(const cli_usage *usage, int argc, char **argv, char ***operands, int *n);
+
+/* Options that several commands have. */
+typedef struct model_options {
+    const char *path, *isa, *kv;
+    int threads;
+    int ctx;
+} model_options;
+#define CLI_OPTION_MODEL(o)                                                                        \
+    {                                                                                              \
+        'm', "model", "FILE", "the model, a GGUF file (without it: the default model)",            \
+            OPTION_TEXT, &(o).path, 0, 0                                                           \
+    }
+#define CLI_OPTIONS_COMPUTE(o)                                                                     \
+    {'t', "threads", "N", "threads (all processors)", OPTION_INT, &(o).threads, 1, 512},           \
+        {0,           "isa",                                                                       \
+         "NAME",      "instruction set: scalar, avx2, avx512, vnni, amx (the best)",               \
+         OPTION_TEXT, &(o).isa,                                                                    \
+         0,           0},                                                                          \
+    {                                                                                              \
+        0, "kv", "TYPE", "format of keys and values: f16 or f32 (f16)", OPTION_TEXT, &(o).kv, 0, 0 \
+    }
+
+/* Says "incipit: SENTENCE" on stderr and returns EXIT_FAILED. */
+int cli_fail(const icp_error *err);
+int cli_say(const char *format, ...) PRINTF_LIKE(1, 2);
+
+/* ---- model and input (input.c) -------------------------------------------------------------- */
+
+/* The path that was given, or the default model's; NULL (and a message) when there is none. The
+ * text lives as long as the program. */
+const char *cli_model_path(const char *given);
+/* Opens it, with progress on a terminal. */
+int cli_open_model(const model_options *o, bool vocab_only, icp_model **out, icp_error *err);
+
+/* All of a file, or of stdin for NULL. */
+int cli_read(const char *path, buf *out, icp_error *err);
+/* stdin (or text) as a JSON value. */
+int cli_parse_json(const char *text, size_t len, json_object **out, icp_error *err);
+/* An array of token ids below n_vocab, as int32 (mem_free). */
+int cli_json_ids(const json_object *array, size_t n_vocab, int32_t **ids, size_t *n,
+                 icp_error *err);
+
+/* ---- logits (logits.c) ---------------------------------------------------------------------- */
+
+typedef void cli_row_fn(void *arg, size_t position, const float *row, size_t n_vocab);
+/* Computes the logits after each of ids[0..n) and hands them to fn in ascending order. The first
+ * `hit` tokens are computed in a request of their own and then found in the cache; salt keeps
+ * callers apart. ICP_EBUG: they were not found. */
+int cli_logits(icp_engine *e, const int32_t *ids, size_t n, size_t hit, const char *salt,
+               cli_row_fn *fn, void *arg, icp_error *err);
+
+/* ---- commands ------------------------------------------------------------------------------- */
+
+int cmd_serve(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_detokenize(int argc, char **argv);
+int cmd_template(int argc, char **argv);
+int cmd_logits(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
+
+#endif

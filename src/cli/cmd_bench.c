@@ -1,0 +1,195 @@
+/* bench: prefill and decode of this machine, through the engine, as a server would run them.
+ *
+ * Prompts are random ids, new ones each time, so that the cache finds nothing but the prefix of
+ * `depth` tokens that was put there on purpose. Figures are medians of several runs. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bench {
+    icp_model *model;
+    icp_engine *engine;
+    int prompt, tokens, depth, runs;
+    const char *batches;
+    bool json;
+    uint64_t random;
+    int32_t *prefix; /* depth tokens that every prompt begins with */
+} bench;
+
+typedef struct lane {
+    icp_request *request;
+    double first, last;
+    bool done;
+} lane;
+
+enum { MAX_BATCH = 64, MAX_RUNS = 101 };
+
+/* SplitMix64 (Steele et al. 2014). */
+static uint64_t draw(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static int submit(bench *b, int n_prompt, int n_tokens, icp_request **out, icp_error *err) {
+    size_t n_vocab = icp_model_get_info(b->model)->n_vocab, n = (size_t)(b->depth + n_prompt);
+    int32_t *ids = mem_alloc(n * sizeof *ids);
+    if (!ids) return error_set(err, ICP_ENOMEM, "out of memory");
+    if (b->depth) memcpy(ids, b->prefix, (size_t)b->depth * sizeof *ids);
+    for (size_t i = (size_t)b->depth; i < n; i++) ids[i] = (int32_t)(draw(&b->random) % n_vocab);
+    icp_request_opts opts;
+    icp_request_opts_init(&opts);
+    opts.prompt = ids;
+    opts.n_prompt = n;
+    opts.max_tokens = n_tokens;
+    opts.ignore_eos = true;
+    opts.temperature = 0;
+    int rc = icp_submit(b->engine, &opts, out, err);
+    mem_free(ids);
+    return rc;
+}
+
+/* Takes what a request has to say; stamps its tokens. */
+static int take(lane *l, icp_error *err) {
+    icp_event event;
+    while (icp_next(l->request, &event)) {
+        if (event.kind == ICP_EVENT_TOKEN) {
+            l->last = clock_now();
+            if (l->first == 0) l->first = l->last;
+        } else if (event.kind == ICP_EVENT_DONE) {
+            l->done = true;
+            if (event.error < 0)
+                return error_set(err, event.error, "a request failed: %s",
+                                 icp_strerror(event.error));
+        }
+    }
+    return 0;
+}
+
+/* Seconds of `batch` requests together: *prefill until the last one's first token, *decode from
+ * there to the last token of all. */
+static int run_once(bench *b, int batch, int n_prompt, int n_tokens, double *prefill,
+                    double *decode, icp_error *err) {
+    lane lanes[MAX_BATCH] = {0};
+    double begun = clock_now(), first = 0, last = 0;
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < batch; i++)
+        rc = submit(b, n_prompt, n_tokens, &lanes[i].request, err);
+    for (int i = 0; rc == 0 && i < batch; i++)
+        while (rc == 0 && !lanes[i].done) {
+            icp_wait(lanes[i].request, 0.05);
+            for (int j = 0; rc == 0 && j < batch; j++) rc = take(&lanes[j], err);
+        }
+    for (int i = 0; i < batch; i++) {
+        first = MAX(first, lanes[i].first);
+        last = MAX(last, lanes[i].last);
+        icp_request_free(&lanes[i].request);
+    }
+    *prefill = first - begun;
+    *decode = last - first;
+    return rc;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, compare);
+    return x[n / 2];
+}
+
+static int measure(bench *b, int batch, double *prefill, double *decode, icp_error *err) {
+    double prefills[MAX_RUNS], decodes[MAX_RUNS], ignored;
+    for (int i = 0; i < b->runs; i++) {
+        TRY(run_once(b, batch, b->prompt, 1, &prefills[i], &ignored, err));
+        /* short prompts: decode is measured with all of the batch under way */
+        TRY(run_once(b, batch, 1, b->tokens + 1, &ignored, &decodes[i], err));
+    }
+    *prefill = batch * b->prompt / median(prefills, b->runs);
+    *decode = batch * b->tokens / median(decodes, b->runs);
+    return 0;
+}
+
+static int fill_depth(bench *b, icp_error *err) {
+    double a, c;
+    if (!b->depth) return 0;
+    size_t n_vocab = icp_model_get_info(b->model)->n_vocab;
+    b->prefix = mem_alloc((size_t)b->depth * sizeof *b->prefix);
+    if (!b->prefix) return error_set(err, ICP_ENOMEM, "out of memory");
+    for (int i = 0; i < b->depth; i++) b->prefix[i] = (int32_t)(draw(&b->random) % n_vocab);
+    return run_once(b, 1, 1, 1, &a, &c, err);
+}
+
+static int run(bench *b, const model_options *o, icp_error *err) {
+    double prefill, decode;
+    TRY(cli_open_model(o, false, &b->model, err));
+    const icp_model_info *info = icp_model_get_info(b->model);
+    TRY(icp_engine_open(b->model, &(icp_engine_opts){.max_parallel = MAX_BATCH}, &b->engine, err));
+    TRY(fill_depth(b, err));
+    TRY(run_once(b, 1, 32, 4, &prefill, &decode, err)); /* first touch of the weights */
+    if (b->json)
+        printf("{\"model\": \"%s\", \"isa\": \"%s\", \"kv\": \"%s\", \"threads\": %d, \"prompt\": "
+               "%d, \"tokens\": %d, "
+               "\"depth\": %d, \"runs\": %d, \"results\": [",
+               info->name, info->isa, info->kv, info->n_threads, b->prompt, b->tokens, b->depth,
+               b->runs);
+    else
+        printf("%s, %s, KV %s, %d threads, depth %d, median of %d\n%6s %18s %18s\n", info->name,
+               info->isa, info->kv, info->n_threads, b->depth, b->runs, "batch", "prefill tokens/s",
+               "decode tokens/s");
+    const char *at = b->batches;
+    for (int i = 0; *at; i++) {
+        char *end;
+        long batch = strtol(at, &end, 10);
+        if (end == at || batch < 1 || batch > MAX_BATCH || (*end && *end != ','))
+            return error_set(err, ICP_EINVALID, "-b takes batch sizes from 1 to %d, like 1,8",
+                             MAX_BATCH);
+        at = *end ? end + 1 : end;
+        TRY(measure(b, (int)batch, &prefill, &decode, err));
+        if (b->json)
+            printf("%s{\"batch\": %ld, \"prefill\": %.2f, \"decode\": %.2f}", i ? ", " : "", batch,
+                   prefill, decode);
+        else
+            printf("%6ld %18.1f %18.1f\n", batch, prefill, decode);
+        fflush(stdout);
+    }
+    if (b->json) printf("]}\n");
+    return 0;
+}
+
+int cmd_bench(int argc, char **argv) {
+    char **operands;
+    int n_operands;
+    model_options o = {0};
+    bench b = {.prompt = 512,
+               .tokens = 64,
+               .runs = 5,
+               .batches = "1",
+               .random = (uint64_t)(clock_now() * 1e9)};
+    const cli_option options[] = {
+        CLI_OPTION_MODEL(o),
+        {'p', "prompt", "N", "tokens of a prompt (512)", OPTION_INT, &b.prompt, 1, 0},
+        {'n', "tokens", "N", "tokens to generate (64)", OPTION_INT, &b.tokens, 1, 0},
+        {'b', "batch", "LIST", "requests at once, like 1,8 (1)", OPTION_TEXT, &b.batches, 0, 0},
+        {'d', "depth", "N", "tokens in the cache before the prompt (0)", OPTION_INT, &b.depth, 0,
+         0},
+        {'r', "runs", "N", "runs, of which the median counts (5)", OPTION_INT, &b.runs, 1,
+         MAX_RUNS},
+        {0, "json", NULL, "print JSON", OPTION_FLAG, &b.json, 0, 0},
+        CLI_OPTIONS_COMPUTE(o)};
+    cli_parse(&(cli_usage){"bench", "", "Measures prefill and decode of a model on this machine.",
+                           "example: incipit bench -p 512 -n 64 -b 1,8", options,
+                           COUNT_OF(options)},
+              argc, argv, &operands, &n_operands);
+    icp_error err = {0};
+    int rc = run(&b, &o, &err);
+    icp_engine_close(&b.engine);
+    icp_model_close(&b.model);
+    mem_free(b.prefix);
+    return rc < 0 ? cli_fail(&err) : EXIT_DONE;
+}

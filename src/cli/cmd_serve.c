@@ -1,0 +1,62 @@
+#include "cli.h"
+#include "serve.h"
+
+#include <stdlib.h>
+
+/* Keys come from a file, or a single one from the environment. */
+static int read_keys(const char *path, serve_keys *keys, icp_error *err) {
+    const char *key = getenv("INCIPIT_API_KEY");
+    if (path) TRY(serve_keys_read(keys, path, err));
+    return key && key[0] ? serve_keys_add(keys, NULL, key, err) : 0;
+}
+
+int cmd_serve(int argc, char **argv) {
+    char **operands;
+    int n_operands, max_queued = 0;
+    float drain = 0;
+    model_options o = {0};
+    serve_opts s = {.port = 8080};
+    const char *key_file = NULL;
+    const cli_option options[] = {
+        CLI_OPTION_MODEL(o),
+        {0, "host", "ADDRESS", "address to listen on (127.0.0.1)", OPTION_TEXT, &s.host, 0, 0},
+        {0, "port", "N", "port to listen on (8080)", OPTION_INT, &s.port, 0, 65535},
+        {'c', "ctx", "N", "context of a request in tokens (as the model was trained)", OPTION_INT,
+         &o.ctx, 1, 0},
+        {0, "parallel", "N", "requests that are computed together (16)", OPTION_INT,
+         &s.engine.max_parallel, 1, 256},
+        {0, "max-queued", "N", "requests that may wait; more are answered 429 (1024)", OPTION_INT,
+         &max_queued, 1, 1 << 20},
+        CLI_OPTIONS_COMPUTE(o),
+        {0, "cache-ram", "SIZE", "memory of the prefix cache (half of what is free)", OPTION_SIZE,
+         &s.engine.cache_limit, 0, 0},
+        {0, "no-cache", NULL, "compute every prompt anew", OPTION_FLAG, &s.engine.no_cache, 0, 0},
+        {0, "api-key-file", "FILE", "keys that callers must show, one a line: [NAME] KEY",
+         OPTION_TEXT, &key_file, 0, 0},
+        {0, "alias", "NAME", "the model's name in answers", OPTION_TEXT, &s.alias, 0, 0},
+        {0, "cors", "ORIGINS", "web origins that may call, comma separated, or *", OPTION_TEXT,
+         &s.cors, 0, 0},
+        {0, "max-body", "SIZE", "largest body of a request (32M)", OPTION_SIZE, &s.max_body, 0, 0},
+        {0, "drain", "SECONDS", "what running requests get when the server is told to end (10)",
+         OPTION_FLOAT, &drain, 0, 86400}};
+    cli_parse(
+        &(cli_usage){"serve", "",
+                     "Serves a model over HTTP: OpenAI's API under /v1, a page to chat under /.",
+                     "A single API key may also be given as INCIPIT_API_KEY.\n"
+                     "example: incipit serve -m model.gguf --port 8080 --cache-ram 8G",
+                     options, COUNT_OF(options)},
+        argc, argv, &operands, &n_operands);
+    icp_error err = {0};
+    serve_keys keys = {0};
+    s.model_path = cli_model_path(o.path);
+    if (!s.model_path) return EXIT_FAILED;
+    s.model = (icp_model_opts){
+        .isa = o.isa, .kv = o.kv, .n_threads = o.threads, .n_ctx = (size_t)MAX(o.ctx, 0)};
+    s.engine.max_queued = (size_t)max_queued;
+    s.drain_timeout = (double)drain;
+    s.keys = &keys;
+    int rc = read_keys(key_file, &keys, &err);
+    if (rc == 0) rc = serve_run(&s, &err);
+    serve_keys_fini(&keys);
+    return rc < 0 ? cli_fail(&err) : EXIT_DONE;
+}

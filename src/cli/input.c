@@ -1,0 +1,99 @@
+#include "cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char default_model[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+const char *cli_model_path(const char *given) {
+    static char path[4096];
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (given) return given;
+    if (cache && cache[0] == '/')
+        snprintf(path, sizeof path, "%s/incipit/%s", cache, default_model);
+    else
+        snprintf(path, sizeof path, "%s/.cache/incipit/%s", home ? home : "", default_model);
+    if (access(path, R_OK) == 0) return path;
+    cli_say("the default model is not there (%s); fetch it with `./dev fetch`, or give a GGUF file "
+            "with -m FILE",
+            path);
+    return NULL;
+}
+
+static void show_progress(void *arg, double done) {
+    int *last = arg, percent = (int)(done * 100);
+    if (percent == *last) return;
+    *last = percent;
+    fprintf(stderr, "\rloading %3d %%%s", percent, percent == 100 ? "\r             \r" : "");
+}
+
+int cli_open_model(const model_options *o, bool vocab_only, icp_model **out, icp_error *err) {
+    const char *path = cli_model_path(o->path);
+    if (!path) exit(EXIT_FAILED);
+    int percent = -1;
+    icp_model_opts opts = {.isa = o->isa,
+                           .kv = o->kv,
+                           .n_threads = o->threads,
+                           .n_ctx = (size_t)MAX(o->ctx, 0),
+                           .vocab_only = vocab_only};
+    if (isatty(STDERR_FILENO)) {
+        opts.progress = show_progress;
+        opts.progress_arg = &percent;
+    }
+    return icp_model_open(path, &opts, out, err);
+}
+
+int cli_read(const char *path, buf *out, icp_error *err) {
+    FILE *f = path ? fopen(path, "rbe") : stdin;
+    if (!f) return error_set(err, ICP_EIO, "%s: %s", path, strerror(errno));
+    char piece[65536];
+    size_t n;
+    while ((n = fread(piece, 1, sizeof piece, f)) > 0) buf_put(out, piece, n);
+    int failed = ferror(f);
+    if (path) fclose(f);
+    if (failed) return error_set(err, ICP_EIO, "%s: %s", path ? path : "stdin", strerror(errno));
+    buf_put(out, "", 0);
+    return out->failed ? error_set(err, ICP_ENOMEM, "out of memory") : 0;
+}
+
+int cli_parse_json(const char *text, size_t len, json_object **out, icp_error *err) {
+    if (len >= INT32_MAX) return error_set(err, ICP_ELIMIT, "the JSON text is too long");
+    json_tokener *parser = json_tokener_new_ex(128);
+    if (!parser) return error_set(err, ICP_ENOMEM, "out of memory");
+    *out = json_tokener_parse_ex(parser, text, (int)len + 1); /* with its NUL, which ends numbers */
+    enum json_tokener_error why = json_tokener_get_error(parser);
+    size_t at = json_tokener_get_parse_end(parser);
+    while (at < len && strchr(" \t\r\n", text[at])) at++;
+    json_tokener_free(parser);
+    if (why == json_tokener_success && at >= len) return 0;
+    json_object_put(*out);
+    *out = NULL;
+    return error_set(err, ICP_EFORMAT, "not JSON, at byte %zu: %s", at,
+                     why == json_tokener_success    ? "something follows the value"
+                     : why == json_tokener_continue ? "the text ends too early"
+                                                    : json_tokener_error_desc(why));
+}
+
+int cli_json_ids(const json_object *array, size_t n_vocab, int32_t **ids, size_t *n,
+                 icp_error *err) {
+    if (!json_object_is_type(array, json_type_array))
+        return error_set(err, ICP_EINVALID, "token ids must be an array of whole numbers");
+    *n = json_object_array_length(array);
+    *ids = mem_zero(*n, sizeof **ids);
+    if (!*ids) return error_set(err, ICP_ENOMEM, "out of memory");
+    for (size_t i = 0; i < *n; i++) {
+        const json_object *item = json_object_array_get_idx(array, i);
+        int64_t id = json_object_is_type(item, json_type_int) ? json_object_get_int64(item) : -1;
+        if (id < 0 || (uint64_t)id >= n_vocab) {
+            mem_free(*ids);
+            *ids = NULL;
+            return error_set(err, ICP_EINVALID, "ids[%zu] must be a whole number from 0 to %zu", i,
+                             n_vocab - 1);
+        }
+        (*ids)[i] = (int32_t)id;
+    }
+    return 0;
+}
