@@ -43,32 +43,30 @@ static inline const void *panel_of(const matrix *b, int row, int col) {
 
 /* ---- the product ---------------------------------------------------------------------------- */
 
-#define UNROLL _Pragma("GCC unroll 16")
-
 /* One tile: n steps of k over `rows` rows and `width` vectors, the last of which has `last`
  * columns. rows, width and half are constants wherever this is inlined. */
-static inline __attribute__((always_inline)) void tile(const int rows, const int width,
-                                                       const bool half, const int last, int n,
-                                                       const float *a, const void *b, size_t b_row,
-                                                       float *const *c, bool continued) {
+KERN_INLINE void tile(const int rows, const int width, const bool half, const int last, int n,
+                      const float *a, const void *b, size_t b_row, float *const *c,
+                      bool continued) {
     lanes sum[TILE_ROWS][TILE_WIDTH], factor[TILE_WIDTH];
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < width; j++) sum[i][j] =
-        !continued      ? lanes_zero()
-        : last == LANES ? lanes_load(c[i] + j * LANES)
-                        : lanes_load_n(c[i] + j * LANES, last);
+    KERN_UNROLL for (int i = 0; i < rows; i++) KERN_UNROLL for (int j = 0; j < width; j++)
+        sum[i][j] = !continued      ? lanes_zero()
+                    : last == LANES ? lanes_load(c[i] + j * LANES)
+                                    : lanes_load_n(c[i] + j * LANES, last);
     for (int k = 0; k < n; k++) {
         const uint16_t *b16 = (const uint16_t *)b + (size_t)k * b_row;
         const float *b32 = (const float *)b + (size_t)k * b_row;
-        UNROLL for (int j = 0; j < width; j++) factor[j] =
+        KERN_UNROLL for (int j = 0; j < width; j++) factor[j] =
             last == LANES ? (half ? lanes_load_f16(b16 + j * LANES) : lanes_load(b32 + j * LANES))
                           : (half ? lanes_load_f16_n(b16 + j * LANES, last)
                                   : lanes_load_n(b32 + j * LANES, last));
-        UNROLL for (int i = 0; i < rows; i++) {
+        KERN_UNROLL for (int i = 0; i < rows; i++) {
             lanes ai = lanes_all(a[i * ROW_STRIDE + k]);
-            UNROLL for (int j = 0; j < width; j++) sum[i][j] = lanes_fma(ai, factor[j], sum[i][j]);
+            KERN_UNROLL for (int j = 0; j < width; j++) sum[i][j] =
+                lanes_fma(ai, factor[j], sum[i][j]);
         }
     }
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < width; j++) {
+    KERN_UNROLL for (int i = 0; i < rows; i++) KERN_UNROLL for (int j = 0; j < width; j++) {
         if (last == LANES)
             lanes_store(c[i] + j * LANES, sum[i][j]);
         else
