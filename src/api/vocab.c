@@ -29,7 +29,7 @@ static int strings_at(const gguf *g, const char *key, const text_str **out, size
     *out = NULL;
     *n = 0;
     if (!v) return 0;
-    if (v->kind != GGUF_ARRAY || v->item != GGUF_STRING)
+    if (v->kind != GGUF_KIND_ARRAY || v->item != GGUF_KIND_STRING)
         return error_set(err, ICP_EFORMAT, "%s is no list of strings", key);
     size_t count = v->count;
     text_str *strings = arena_alloc(a, count * sizeof *strings);
@@ -52,7 +52,7 @@ static int numbers_at(const gguf *g, const char *key, size_t n, const gguf_value
     const gguf_value *v = gguf_find(g, key);
     *out = v;
     if (!v) return 0;
-    if (v->kind != GGUF_ARRAY || v->item == GGUF_STRING || v->item == GGUF_BOOL)
+    if (v->kind != GGUF_KIND_ARRAY || v->item == GGUF_KIND_STRING || v->item == GGUF_KIND_BOOL)
         return error_set(err, ICP_EFORMAT, "%s is no list of numbers", key);
     if (v->count != n)
         return error_set(err, ICP_EFORMAT, "%s has %llu entries for %zu tokens", key,

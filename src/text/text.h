@@ -44,7 +44,8 @@ typedef struct text_vocab {
 typedef struct tokenizer tokenizer; /* immutable; shared by threads */
 
 /* ICP_EUNSUPPORTED names an unknown model or pre-tokenizer and lists the known ones;
- * ICP_EFORMAT: ids out of range, duplicate or missing tokens. */
+ * ICP_EFORMAT: ids out of range, unknown types, scores that are missing or no numbers, malformed
+ * merges. Of tokens with the same text the lowest id is what encoding gives. */
 int tokenizer_open(const text_vocab *vocab, tokenizer **out, icp_error *err);
 void tokenizer_close(tokenizer **t);
 
@@ -59,8 +60,9 @@ enum { /* flags of tokenizer_encode */
     TOKENIZE_SPECIAL = 2, /* find special tokens everywhere, whatever the origin */
 };
 /* Appends the ids of text. origin: one text_origin a byte, or NULL for all TEXT_USER. User-defined
- * tokens are found everywhere. Any bytes are accepted; invalid UTF-8 as golden facts of the
- * model's upstream say. O(n log n). ICP_ENOMEM leaves *out as it was. */
+ * tokens are found everywhere. Any bytes are accepted: of invalid UTF-8 each maximal broken prefix
+ * counts as one U+FFFD, but SentencePiece vocabularies keep the bytes as byte tokens. O(n log n).
+ * ICP_ENOMEM, or ICP_ELIMIT for more than 1 GiB, leave *out as it was. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t len, const uint8_t *origin,
                      unsigned flags, token_ids *out);
 
@@ -72,14 +74,16 @@ enum token_type tokenizer_type(const tokenizer *t, int32_t id);
 int32_t tokenizer_find(const tokenizer *t, const char *token); /* a special token by its text; -1 */
 int32_t tokenizer_bos(const tokenizer *t); /* -1 when there is none */
 int32_t tokenizer_eos(const tokenizer *t);
-/* Tokens after which a model has finished its turn: EOS, EOT and their kin by known name. */
+/* Tokens after which a model has finished its turn: EOS, EOT and control tokens of a known name
+ * ("<|im_end|>", "<|eot_id|>" …). id must be < n. */
 bool tokenizer_ends(const tokenizer *t, int32_t id);
 
 /* Ids to bytes, one token at a time. Bytes that may still grow into a character are held back. */
 typedef struct detok {
     const tokenizer *tok;
     bool skip_special;  /* control tokens print as nothing */
-    bool begun;         /* for the vocabulary's leading-space rule */
+    bool begun;         /* text came before: the first token keeps its leading space; set it when the
+                         * ids continue a prompt */
     char held[8];
     int n_held;
 } detok;
@@ -87,7 +91,8 @@ void detok_init(detok *d, const tokenizer *t, bool skip_special);
 /* Appends the text that is now complete; invalid bytes come out as U+FFFD. */
 void detok_put(detok *d, int32_t id, buf *out);
 void detok_flush(detok *d, buf *out); /* whatever was held, as U+FFFD */
-/* All of ids at once, raw bytes without repairs (the inverse of encode). */
+/* All of ids at once, raw bytes without repairs (the inverse of encode). ICP_EINVALID: an id is out
+ * of range; ICP_ENOMEM. */
 int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n, bool skip_special, buf *out);
 
 /* ---- jinja (jinja.c, jinja_lex.c, jinja_parse.c, jinja_eval.c, jinja_value.c …) -------------- */

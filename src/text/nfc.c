@@ -1,0 +1,84 @@
+/* Unicode normalisation form C (UAX #15), for the tokenizers that were trained on it.
+ *
+ * utf8proc decomposes and composes. The step between, putting combining marks into canonical
+ * order, is done here: utf8proc's own is quadratic in the number of marks on one letter, and text
+ * comes from anyone. */
+#include "tokenizer_internal.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+enum { FIRST_UNPLAIN = 0xCC }; /* lead byte of U+0300, the first character that NFC may change */
+
+bool nfc_is_plain(const char *text, size_t len) {
+    for (size_t i = 0; i < len; i++)
+        if ((uint8_t)text[i] >= FIRST_UNPLAIN) return false;
+    return true;
+}
+
+static uint8_t combining_class(int32_t cp) {
+    return (uint8_t)utf8proc_get_property(cp)->combining_class;
+}
+
+/* Sorts n marks by combining class, equal ones in their order, in O(n). */
+static void sort_marks(int32_t *marks, size_t n, int32_t *spare) {
+    size_t start[257] = {0};
+    for (size_t i = 0; i < n; i++) start[combining_class(marks[i]) + 1]++;
+    for (int c = 0; c < 256; c++) start[c + 1] += start[c];
+    for (size_t i = 0; i < n; i++) spare[start[combining_class(marks[i])]++] = marks[i];
+    memcpy(marks, spare, n * sizeof *marks);
+}
+
+/* Puts each run of combining marks into canonical order. */
+static void order_marks(int32_t *cps, size_t n, int32_t *spare) {
+    for (size_t i = 0; i < n;) {
+        size_t run = i;
+        bool ordered = true;
+        uint8_t last = 0, class;
+        for (; run < n && (class = combining_class(cps[run])); run++) {
+            ordered = ordered && last <= class;
+            last = class;
+        }
+        if (!ordered) sort_marks(cps + i, run - i, spare);
+        i = run + 1;
+    }
+}
+
+enum { MAX_DECOMPOSED = 4 }; /* code points that one decomposes into, canonically */
+
+/* Room for the code points of len decomposed bytes: the worst are two bytes that become three
+ * (U+0390) and three that become four (U+1F82). */
+static size_t decomposed_room(size_t len) {
+    return 2 * len + MAX_DECOMPOSED;
+}
+
+static int normalize(const char *text, size_t len, int32_t *cps, int32_t *spare, buf *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < len;) {
+        int32_t cp;
+        i += (size_t)utf8_decode(text + i, len - i, &cp);
+        int unused_class = 0;
+        utf8proc_ssize_t parts = utf8proc_decompose_char(
+            cp, cps + n, MAX_DECOMPOSED, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &unused_class);
+        if (parts < 0 || parts > MAX_DECOMPOSED) return ICP_EBUG;
+        n += (size_t)parts;
+    }
+    order_marks(cps, n, spare);
+    utf8proc_ssize_t composed =
+        utf8proc_normalize_utf32(cps, (utf8proc_ssize_t)n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    if (composed < 0) return ICP_EBUG;
+    for (utf8proc_ssize_t i = 0; i < composed; i++) {
+        char bytes[4];
+        buf_put(out, bytes, (size_t)utf8_encode(cps[i], bytes));
+    }
+    return out->failed ? ICP_ENOMEM : 0;
+}
+
+int nfc_normalize(const char *text, size_t len, buf *out) {
+    size_t room = decomposed_room(len);
+    int32_t *cps = mem_resize(NULL, room, 2 * sizeof *cps);
+    if (!cps) return ICP_ENOMEM;
+    int rc = normalize(text, len, cps, cps + room, out);
+    mem_free(cps);
+    return rc;
+}
