@@ -1,0 +1,219 @@
+/* The forward pass against transformers: tiny random models in float32, each logit within 1e-4 of
+ * the logits' standard deviation, greedy tokens equal; and the default model against float64. */
+#include "run_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static pool *threads;
+
+static int32_t *ids_of(json_object *array, size_t *n) {
+    *n = json_object_array_length(array);
+    int32_t *ids = malloc((*n + 1) * sizeof *ids);
+    for (size_t i = 0; i < *n; i++)
+        ids[i] = json_object_get_int(json_object_array_get_idx(array, i));
+    return ids;
+}
+
+static json_object *get(json_object *o, const char *key) {
+    json_object *value = json_object_object_get(o, key);
+    if (!value) fail_msg("golden data have no %s", key);
+    return value;
+}
+
+static int argmax(const float *x, size_t n) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return (int)best;
+}
+
+static void check_greedy(model *m, json_object *prompt, const int32_t *ids, size_t n) {
+    size_t n_vocab = model_get_info(m)->n_vocab, n_greedy;
+    int32_t *greedy = ids_of(get(prompt, "greedy"), &n_greedy);
+    float *row = malloc((n + 1) * n_vocab * sizeof *row);
+    sequence s;
+    sequence_init(&s, m, n + n_greedy);
+    sequence_extend(&s, ids, n, 512, row);
+    int next = argmax(row + (n - 1) * n_vocab, n_vocab);
+    for (size_t i = 0; i < n_greedy; i++) {
+        assert_int_equal(next, greedy[i]);
+        sequence_extend(&s, &greedy[i], 1, 1, row);
+        next = argmax(row, n_vocab);
+    }
+    sequence_fini(&s);
+    free(row);
+    free(greedy);
+}
+
+static void check_model(const char *name, enum kern_isa isa, size_t chunk) {
+    char file[128];
+    snprintf(file, sizeof file, "models/%s.gguf", name);
+    model *m = open_golden(file, isa, KERN_F32, threads);
+    snprintf(file, sizeof file, "models/%s.json", name);
+    json_object *j = read_json(file), *prompts = get(j, "prompts");
+    size_t n_vocab = model_get_info(m)->n_vocab;
+    size_t n_rows = (size_t)json_object_get_int(get(get(j, "layout"), "rows"));
+    double bound = 1e-4 * json_object_get_double(get(j, "logits_std"));
+    snprintf(file, sizeof file, "models/%s.logits", name);
+    float *want = read_floats(file, n_rows * n_vocab), *at = want;
+    for (size_t i = 0; i < json_object_array_length(prompts); i++) {
+        json_object *prompt = json_object_array_get_idx(prompts, i);
+        size_t n, n_at;
+        int32_t *ids = ids_of(get(prompt, "ids"), &n),
+                *positions = ids_of(get(prompt, "positions"), &n_at);
+        float *rows = malloc(n * n_vocab * sizeof *rows);
+        sequence s;
+        sequence_init(&s, m, n);
+        sequence_extend(&s, ids, n, chunk, rows);
+        for (size_t p = 0; p < n_at; p++, at += n_vocab)
+            for (size_t v = 0; v < n_vocab; v++) {
+                double off = fabs((double)rows[(size_t)positions[p] * n_vocab + v] - (double)at[v]);
+                if (!(off <= bound))
+                    fail_msg("%s, %s, chunk %zu, prompt %zu, position %d, logit %zu is off by %g "
+                             "(allowed %g)",
+                             name, kern_isa_name(isa), chunk, i, positions[p], v, off, bound);
+            }
+        check_greedy(m, prompt, ids, n);
+        sequence_fini(&s);
+        free(rows);
+        free(ids);
+        free(positions);
+    }
+    free(want);
+    json_object_put(j);
+    model_close(&m);
+}
+
+static void tiny_models(void **state) {
+    static const char *const names[] = {"llama", "llama-tied-mqa", "llama31-rope"};
+    static const size_t chunks[] = {1, 7, 64, 512};
+    for (int isa = 0; isa < KERN_N_ISA; isa++) {
+        if (!kern_isa_usable((enum kern_isa)isa)) {
+            print_message("skipped: %s is not available here\n", kern_isa_name((enum kern_isa)isa));
+            continue;
+        }
+        for (size_t i = 0; i < COUNT_OF(names); i++)
+            for (size_t c = 0; c < COUNT_OF(chunks); c++)
+                check_model(names[i], (enum kern_isa)isa, chunks[c]);
+    }
+}
+
+/* ---- the default model ---- */
+
+static const char *default_model(void) {
+    static char path[4096];
+    const char *given = getenv("INCIPIT_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
+    if (given) return given;
+    if (cache)
+        snprintf(path, sizeof path, "%s/incipit/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
+    else
+        snprintf(path, sizeof path, "%s/.cache/incipit/SmolLM2-135M-Instruct.Q4_1.gguf",
+                 home ? home : "");
+    return path;
+}
+
+typedef struct tally {
+    double kl, error;
+    int rows, tops;
+} tally;
+
+static double log_sum_exp(const float *x, size_t n) {
+    double max = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++) max = fmax(max, (double)x[i]);
+    for (size_t i = 0; i < n; i++) sum += exp((double)x[i] - max);
+    return max + log(sum);
+}
+
+/* KL(reference || ours) over the reference's top tokens, the rest taken as one outcome. */
+static void compare_row(json_object *row, const float *ours, size_t n_vocab, tally *t) {
+    json_object *ids = get(row, "ids"), *logits = get(row, "logits");
+    double lse = json_object_get_double(get(row, "logsumexp")), mine = log_sum_exp(ours, n_vocab);
+    double kl = 0, rest = 1, my_rest = 1;
+    for (size_t i = 0; i < json_object_array_length(ids); i++) {
+        int id = json_object_get_int(json_object_array_get_idx(ids, i));
+        double want = json_object_get_double(json_object_array_get_idx(logits, i)) - lse;
+        double got = (double)ours[id] - mine;
+        kl += exp(want) * (want - got);
+        rest -= exp(want);
+        my_rest -= exp(got);
+    }
+    if (rest > 1e-9 && my_rest > 1e-9) kl += rest * log(rest / my_rest);
+    t->kl += kl;
+    t->rows++;
+    double first = json_object_get_double(json_object_array_get_idx(logits, 0));
+    double second = json_object_get_double(json_object_array_get_idx(logits, 1));
+    if (first - second <= 0.5) return;
+    t->tops++;
+    assert_int_equal(argmax(ours, n_vocab), json_object_get_int(json_object_array_get_idx(ids, 0)));
+}
+
+/* Greedy tokens are the reference's wherever its gap exceeds what 8-bit activations may move. */
+static void follow_greedy(model *m, json_object *prompt, const int32_t *ids, size_t n) {
+    size_t n_vocab = model_get_info(m)->n_vocab, n_greedy;
+    int32_t *greedy = ids_of(get(prompt, "greedy"), &n_greedy);
+    float *row = malloc((n + 1) * n_vocab * sizeof *row);
+    sequence s;
+    sequence_init(&s, m, n + n_greedy);
+    sequence_extend(&s, ids, n, 512, row);
+    const float *last = row + (n - 1) * n_vocab;
+    for (size_t i = 0; i < n_greedy; i++) {
+        double gap = json_object_get_double(json_object_array_get_idx(get(prompt, "gaps"), i));
+        if (gap > 1.0) assert_int_equal(argmax(last, n_vocab), greedy[i]);
+        sequence_extend(&s, &greedy[i], 1, 1, row);
+        last = row;
+    }
+    sequence_fini(&s);
+    free(row);
+    free(greedy);
+}
+
+static void smollm2(void **state) {
+    if (access(default_model(), R_OK)) {
+        print_message("skipped: the default model is not there (%s)\n", default_model());
+        skip();
+    }
+    model *m = open_golden(default_model(), kern_isa_best(), KERN_F16, threads);
+    json_object *j = read_json("smollm2/reference.json"), *prompts = get(j, "prompts");
+    size_t n_vocab = model_get_info(m)->n_vocab;
+    tally t = {0};
+    for (size_t i = 0; i < json_object_array_length(prompts); i++) {
+        json_object *prompt = json_object_array_get_idx(prompts, i), *rows = get(prompt, "rows");
+        size_t n;
+        int32_t *ids = ids_of(get(prompt, "ids"), &n);
+        float *logits = malloc(n * n_vocab * sizeof *logits);
+        sequence s;
+        sequence_init(&s, m, n);
+        sequence_extend(&s, ids, n, 512, logits);
+        for (size_t r = 0; r < json_object_array_length(rows); r++) {
+            json_object *row = json_object_array_get_idx(rows, r);
+            compare_row(row, logits + (size_t)json_object_get_int(get(row, "position")) * n_vocab,
+                        n_vocab, &t);
+        }
+        follow_greedy(m, prompt, ids, n);
+        sequence_fini(&s);
+        free(logits);
+        free(ids);
+    }
+    print_message("mean KL %.5f over %d rows, top token equal in all %d with a clear one\n",
+                  t.kl / t.rows, t.rows, t.tops);
+    assert_true(t.kl / t.rows <= 0.0035);
+    json_object_put(j);
+    model_close(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_models), cmocka_unit_test(smollm2)};
+    if (pool_open(2, &threads) < 0) return 1;
+    int failed = cmocka_run_group_tests_name("model", tests, NULL, NULL);
+    pool_close(&threads);
+    return failed;
+}

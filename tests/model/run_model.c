@@ -1,0 +1,71 @@
+#include "run_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *golden_path(const char *name) {
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/%s", getenv("INCIPIT_GOLDEN"), name);
+    return path;
+}
+
+model *open_golden(const char *name, enum kern_isa isa, enum kern_type kv, pool *p) {
+    icp_error err = {0};
+    gguf *g;
+    model *m;
+    const char *path = name[0] == '/' ? name : golden_path(name);
+    if (gguf_open(path, &g, &err) < 0) fail_msg("%s", err.text);
+    if (model_open(g, &(model_opts){.isa = isa, .kv = kv, .pool = p}, &m, &err) < 0)
+        fail_msg("%s: %s", path, err.text);
+    gguf_close(&g);
+    assert_int_equal(model_reserve(m, 512, 512), 0);
+    return m;
+}
+
+json_object *read_json(const char *name) {
+    json_object *o = json_object_from_file(golden_path(name));
+    if (!o) fail_msg("%s: %s", name, json_util_get_last_err());
+    return o;
+}
+
+float *read_floats(const char *name, size_t n) {
+    float *out = malloc(n * sizeof *out);
+    FILE *f = fopen(golden_path(name), "rb");
+    if (!f || fread(out, sizeof *out, n, f) != n) fail_msg("cannot read %s", name);
+    fclose(f);
+    return out;
+}
+
+void sequence_init(sequence *s, model *m, size_t max_tokens) {
+    size_t size = model_get_info(m)->page_size;
+    *s = (sequence){.m = m, .n_pages = (max_tokens + KERN_PAGE - 1) / KERN_PAGE};
+    s->pages = malloc(s->n_pages * sizeof *s->pages);
+    for (size_t i = 0; i < s->n_pages; i++) {
+        s->pages[i] = aligned_alloc(64, size);
+        memset(s->pages[i], 0xff, size); /* NaN: what was not written must not be read */
+    }
+}
+
+void sequence_fini(sequence *s) {
+    for (size_t i = 0; i < s->n_pages; i++) free(s->pages[i]);
+    free(s->pages);
+}
+
+void sequence_extend(sequence *s, const int32_t *ids, size_t n, size_t chunk, float *logits) {
+    size_t n_vocab = model_get_info(s->m)->n_vocab;
+    for (size_t at = 0; at < n; at += chunk) {
+        int now = (int)MIN(chunk, n - at);
+        model_span span = {.tokens = ids + at,
+                           .n_tokens = now,
+                           .pos = s->len,
+                           .pages = s->pages,
+                           .n_logits = logits ? now : 0};
+        model_forward(s->m, &span, 1, logits ? logits + at * n_vocab : NULL);
+        s->len += (size_t)now;
+    }
+}
