@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -32,6 +33,16 @@ static void put_text(buf *out, gguf_str text, size_t shown) {
     if (len < text.len) buf_puts(out, "…");
 }
 
+/* The shortest decimal number that reads back as the same float or double. */
+static void put_real(buf *out, double real, bool is_double) {
+    char text[32];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, real);
+        if (is_double ? strtod(text, NULL) == real : strtof(text, NULL) == (float)real) break;
+    }
+    buf_puts(out, text);
+}
+
 static void put_number(buf *out, const gguf_value *v, uint64_t i) {
     uint64_t natural;
     switch (v->item) {
@@ -39,10 +50,10 @@ static void put_number(buf *out, const gguf_value *v, uint64_t i) {
         buf_puts(out, v->bytes[i] ? "true" : "false");
         break;
     case GGUF_KIND_F32:
-        buf_printf(out, "%.9g", gguf_at_float(v, i));
+        put_real(out, gguf_at_float(v, i), false);
         break;
     case GGUF_KIND_F64:
-        buf_printf(out, "%.17g", gguf_at_float(v, i));
+        put_real(out, gguf_at_float(v, i), true);
         break;
     case GGUF_KIND_U64: /* the only kind that gguf_at_int cannot hold */
         memcpy(&natural, v->bytes + i * sizeof natural, sizeof natural);
