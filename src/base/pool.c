@@ -125,7 +125,7 @@ int pool_open(int n_threads, pool **out) {
             pool_close(&p);
             return ICP_ENOMEM;
         }
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "icp-pool-%d", i);
         pthread_setname_np(w->thread, name);
         p->n_threads++;
