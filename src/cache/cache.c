@@ -1,1 +1,127 @@
-#include "cache.h"
+/* The cache as a whole: opening, the budget, questions. What moves is in chain.c and evict.c. */
+#include <assert.h>
+
+#include "cache_internal.h"
+
+enum {
+    PAGE_ALIGN = 64,       /* a cache line */
+    PAGE_ALIGN_BIG = 4096, /* pages of so many times that size start on one of the system's own */
+    BIG = 16,
+    MIN_PAGES = 4,
+    MIN_SPARE = 16 << 10, /* for chains and namespaces; of a large limit: */
+    SPARE_SHARE = 64,     /* one part in so many */
+};
+
+static size_t round_up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+/* Bytes of a cache without pages, chains and namespaces: the struct, and three blocks of which
+ * the reservation is rounded up to the system's pages. */
+static size_t fixed_cost(void) {
+    return sizeof(cache) + 4 * BLOCK_COST + PAGE_ALIGN_BIG;
+}
+
+static size_t page_cost(const cache *c) {
+    return c->stride + sizeof(page) + sizeof(page *);
+}
+
+int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
+    size_t spare = MAX(opts->limit / SPARE_SHARE, MIN_SPARE);
+    if (opts->page_size == 0 || (!opts->copy && !opts->no_reuse))
+        return error_set(err, ICP_EINVALID, "a cache needs a page size and a way to copy");
+
+    cache shape = {.opts = *opts};
+    bool fits = opts->page_size <= opts->limit / MIN_PAGES && spare + fixed_cost() < opts->limit;
+    if (fits) {
+        bool big = opts->page_size >= (size_t)BIG * PAGE_ALIGN_BIG;
+        shape.stride = round_up(opts->page_size, big ? PAGE_ALIGN_BIG : PAGE_ALIGN);
+        shape.n_pages = (opts->limit - spare - fixed_cost()) / page_cost(&shape);
+        shape.n_pages = MIN(shape.n_pages, UINT32_MAX - 1);
+    }
+    if (shape.n_pages < MIN_PAGES)
+        return error_set(err, ICP_ELIMIT,
+                         "a cache of %zu bytes has no room for %d pages of %zu bytes", opts->limit,
+                         MIN_PAGES, opts->page_size);
+    shape.reserved = round_up(shape.n_pages * shape.stride, PAGE_ALIGN_BIG);
+    shape.spare = opts->limit - fixed_cost() - shape.n_pages * page_cost(&shape);
+
+    cache *c = mem_alloc(sizeof *c);
+    if (c) *c = shape;
+    if (!c || page_pool_init(c) < 0) {
+        mem_free(c);
+        return error_set(err, ICP_ENOMEM, "no memory for a cache of %zu bytes", opts->limit);
+    }
+    *out = c;
+    return 0;
+}
+
+void cache_close(cache **cp) {
+    cache *c = *cp;
+    if (!c) return;
+    assert(!c->chains);
+    space_fini(c);
+    page_pool_fini(c);
+    mem_free(c);
+    *cp = NULL;
+}
+
+/* ---- budget ---------------------------------------------------------------------------------- */
+
+int cache_charge(cache *c, size_t size) {
+    if (size > c->spare) return ICP_ELIMIT;
+    if (c->spent - c->reclaimable > c->spare - size) return ICP_EAGAIN;
+    while (c->spent > c->spare - size) evict_one(c, NULL);
+    c->spent += size;
+    return 0;
+}
+
+void cache_refund(cache *c, size_t size) {
+    c->spent -= size;
+}
+
+uint32_t cache_draw(cache *c) {
+    /* SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). */
+    uint64_t z = c->random += 0x9E3779B97F4A7C15;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return (uint32_t)(z >> 32);
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+void *cache_page(const cache *c, page_id id) {
+    assert(id.index < c->n_pages);
+    return page_address(c, &c->pages[id.index]);
+}
+
+size_t cache_obtainable(const cache *c) {
+    return c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE];
+}
+
+void cache_get_stats(const cache *c, cache_stats *out) {
+    *out = (cache_stats){
+        .n_pages = c->n_pages,
+        .n_free = c->n_in[PAGE_FREE],
+        .n_pinned = c->n_in[PAGE_HELD] + c->n_in[PAGE_FILLING] + c->n_in[PAGE_SHARED],
+        .n_cached = c->n_in[PAGE_IDLE],
+        .page_size = c->opts.page_size,
+        .limit = c->opts.limit,
+        .metadata = fixed_cost() + c->n_pages * (page_cost(c) - c->opts.page_size) + c->spent,
+        .evictions = c->evictions,
+        .copies = c->copies,
+        .adoptions = c->adoptions,
+        .duplicates = c->duplicates,
+    };
+}
+
+size_t cache_probe(const cache *c, const cache_space *space, const int32_t *tokens, size_t n) {
+    (void)c;
+    const page *parent = NULL;
+    for (size_t len = 0;;) {
+        size_t common;
+        parent = tree_find(space, parent, tokens + len, MIN(n - len, CACHE_PAGE), &common);
+        len += common;
+        if (common < CACHE_PAGE) return len;
+    }
+}

@@ -1,0 +1,258 @@
+/* Chains: a sequence's pages from position 0 up.
+ *
+ *   index      0        1        2        3        4
+ *           SHARED   SHARED   FILLING   HELD     HELD
+ *           |--------- len ------|                  |
+ *           full, in the tree    `- its own, partly published
+ *
+ * Pages before the one where len stands are full, in the tree, each the child of the one before;
+ * the page where len stands and those after it belong to this chain alone. */
+#include <assert.h>
+#include <string.h>
+
+#include "cache_internal.h"
+
+enum { FIRST_CAP = 16 };
+
+static page *page_at(const chain *ch, size_t i) {
+    return page_of(ch->cache, ch->pages[i]);
+}
+
+static page *parent_at(const chain *ch, size_t i) {
+    return i ? page_at(ch, i - 1) : NULL;
+}
+
+static void set_page(chain *ch, size_t i, page *p) {
+    assert(i <= ch->n_pages && i < ch->cap);
+    ch->pages[i] = page_address(ch->cache, p);
+    if (i == ch->n_pages) ch->n_pages++;
+}
+
+/* Makes room for n pages in the array. On failure nothing changed. */
+static int grow(chain *ch, size_t n) {
+    if (n <= ch->cap) return 0;
+    size_t cap = MAX(MAX(n, 2 * ch->cap), FIRST_CAP);
+    size_t more = (cap - ch->cap) * sizeof *ch->pages + (ch->cap ? 0 : BLOCK_COST);
+    TRY(cache_charge(ch->cache, more));
+    void **pages = mem_resize(ch->pages, cap, sizeof *pages);
+    if (!pages) {
+        cache_refund(ch->cache, more);
+        return ICP_ENOMEM;
+    }
+    ch->pages = pages;
+    ch->cap = cap;
+    return 0;
+}
+
+/* ---- pins ------------------------------------------------------------------------------------ */
+
+/* One more chain has a full page, or takes over a partial one that nobody has. */
+static void pin(cache *c, page *p) {
+    if (p->pins++ > 0) return;
+    if (!p->children) evict_remove(c, p);
+    if (p->n < CACHE_PAGE) c->adoptions++;
+    page_move(c, p, p->n < CACHE_PAGE ? PAGE_FILLING : PAGE_SHARED);
+}
+
+static void make_idle(cache *c, page *p) {
+    p->pins = 0;
+    p->used = c->clock;
+    page_move(c, p, PAGE_IDLE);
+    if (!p->children) evict_add(c, p);
+}
+
+/* The chain's own page goes: what it holds is found elsewhere, or was never published. */
+static void discard(cache *c, page *own) {
+    if (own->state == PAGE_FILLING) tree_remove(own);
+    page_give(c, own);
+}
+
+/* A partial page stays as cache unless a sibling begins with all that it holds. [6] */
+static void leave_partial(cache *c, page *own) {
+    page *below, *above;
+    tree_remove(own);
+    tree_neighbours(own, &below, &above);
+    if (tree_covers(below, own) || tree_covers(above, own)) {
+        page_give(c, own);
+        c->duplicates++;
+        return;
+    }
+    tree_insert(c, own);
+    make_idle(c, own);
+}
+
+static void unpin(cache *c, page *p) {
+    if (p->state == PAGE_HELD)
+        page_give(c, p);
+    else if (p->state == PAGE_FILLING)
+        leave_partial(c, p);
+    else if (--p->pins == 0)
+        make_idle(c, p);
+}
+
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+/* An idle partial page that own begins with is of no more use. [6] */
+static void drop_covered(cache *c, page *sibling, const page *own) {
+    if (!sibling || sibling->state != PAGE_IDLE || !tree_covers(own, sibling)) return;
+    evict_leaf(c, sibling);
+    c->duplicates++;
+}
+
+/* The chain's own page i holds n more tokens: it moves to its new place among its siblings, or is
+ * given up for one that is equal and full. */
+static void append(chain *ch, size_t i, const int32_t *tokens, size_t n) {
+    cache *c = ch->cache;
+    page *own = page_at(ch, i), *below, *above;
+    assert(own->state == PAGE_HELD || own->state == PAGE_FILLING);
+    if (own->state == PAGE_FILLING) tree_remove(own);
+    own->space = ch->space;
+    own->parent = parent_at(ch, i);
+    memcpy(own->tokens + own->n, tokens, n * sizeof *tokens);
+    own->n += n;
+
+    tree_neighbours(own, &below, &above);
+    if (own->n == CACHE_PAGE) {
+        page *twin = tree_covers(below, own) ? below : tree_covers(above, own) ? above : NULL;
+        if (twin) {
+            pin(c, twin);
+            page_give(c, own);
+            set_page(ch, i, twin);
+            c->duplicates++;
+            return;
+        }
+    }
+    drop_covered(c, below, own);
+    drop_covered(c, above, own);
+    tree_insert(c, own);
+    page_move(c, own, own->n < CACHE_PAGE ? PAGE_FILLING : PAGE_SHARED);
+}
+
+void chain_publish(chain *ch, const int32_t *tokens, size_t n) {
+    assert(ch->len + n <= ch->n_pages * CACHE_PAGE);
+    while (n > 0) {
+        size_t i = ch->len / CACHE_PAGE;
+        size_t now = MIN(n, (i + 1) * CACHE_PAGE - ch->len);
+        if (ch->space) append(ch, i, tokens, now);
+        ch->len += now;
+        tokens += now;
+        n -= now;
+    }
+}
+
+/* A free page, evicting when there is none. NULL: nothing but keep could be evicted. */
+static page *obtain(cache *c, const page *keep) {
+    if (!c->free) evict_one(c, keep);
+    return page_take(c);
+}
+
+int chain_reserve(chain *ch, size_t n_tokens) {
+    cache *c = ch->cache;
+    size_t n = n_tokens / CACHE_PAGE + (n_tokens % CACHE_PAGE != 0);
+    if (n <= ch->n_pages) return 0;
+    if (n > c->n_pages) return ICP_ELIMIT;
+    if (n - ch->n_pages > cache_obtainable(c)) return ICP_EAGAIN;
+    TRY(grow(ch, n));
+    while (ch->n_pages < n) set_page(ch, ch->n_pages, obtain(c, NULL));
+    return 0;
+}
+
+/* ---- matching -------------------------------------------------------------------------------- */
+
+/* Page i becomes `found`, which many may have (full) or this chain takes over (partial, idle). */
+static void attach(chain *ch, size_t i, page *found) {
+    pin(ch->cache, found);
+    if (i < ch->n_pages) discard(ch->cache, page_at(ch, i));
+    set_page(ch, i, found);
+}
+
+/* Copies the first n tokens of a page that cannot be had itself: others write or need its rest.
+ * What the chain's own page already held is copied once more, over the same bytes. */
+static bool copy_from(chain *ch, size_t i, page *donor, const int32_t *tokens, size_t n) {
+    cache *c = ch->cache;
+    if (i == ch->n_pages) {
+        page *fresh = obtain(c, donor);
+        if (!fresh) return false;
+        set_page(ch, i, fresh);
+    }
+    page *own = page_at(ch, i);
+    c->opts.copy(c->opts.copy_arg, page_address(c, own), page_address(c, donor), (int)n);
+    c->copies++;
+    evict_touch(c, donor);
+    append(ch, i, tokens + own->n, n - own->n);
+    return true;
+}
+
+/* Matches more of the page where the chain ends. True when that page is full now. */
+static bool match_page(chain *ch, const int32_t *tokens, size_t end) {
+    size_t i = ch->len / CACHE_PAGE, start = i * CACHE_PAGE, n;
+    if (grow(ch, i + 1) < 0) return false; /* first of all, for it may evict */
+    page *found =
+        tree_find(ch->space, parent_at(ch, i), tokens + start, MIN(end - start, CACHE_PAGE), &n);
+    if (start + n <= ch->len) return false;
+    if (n == found->n && (n == CACHE_PAGE || found->state == PAGE_IDLE))
+        attach(ch, i, found);
+    else if (!copy_from(ch, i, found, tokens + start, n))
+        return false;
+    ch->len = start + n;
+    return n == CACHE_PAGE;
+}
+
+size_t chain_match(chain *ch, const int32_t *tokens, size_t n, size_t limit) {
+    size_t end = MIN(n, limit);
+    while (ch->space && ch->len < end && match_page(ch, tokens, end)) continue;
+    return ch->len;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int chain_open(cache *c, cache_space *space, chain **out) {
+    TRY(cache_charge(c, sizeof(chain) + BLOCK_COST));
+    chain *ch = mem_zero(1, sizeof *ch);
+    if (!ch) {
+        cache_refund(c, sizeof *ch + BLOCK_COST);
+        return ICP_ENOMEM;
+    }
+    ch->cache = c;
+    if (space && !c->opts.no_reuse) {
+        ch->space = space;
+        space_ref(c, space);
+    }
+    ch->next = c->chains;
+    if (ch->next) ch->next->prev = ch;
+    c->chains = ch;
+    *out = ch;
+    return 0;
+}
+
+void chain_close(chain **chp) {
+    chain *ch = *chp;
+    if (!ch) return;
+    cache *c = ch->cache;
+    c->clock++;
+    for (size_t i = ch->n_pages; i-- > 0;) unpin(c, page_at(ch, i));
+    if (ch->space) space_unref(c, ch->space);
+    if (ch->next) ch->next->prev = ch->prev;
+    *(ch->prev ? &ch->prev->next : &c->chains) = ch->next;
+    cache_refund(c, ch->cap * sizeof *ch->pages + (ch->cap ? BLOCK_COST : 0));
+    cache_refund(c, sizeof *ch + BLOCK_COST);
+    mem_free(ch->pages);
+    mem_free(ch);
+    *chp = NULL;
+}
+
+size_t chain_len(const chain *ch) {
+    return ch->len;
+}
+
+size_t chain_n_pages(const chain *ch) {
+    return ch->n_pages;
+}
+
+page_id chain_page(const chain *ch, size_t i) {
+    return (page_id){(uint32_t)(page_at(ch, i) - ch->cache->pages)};
+}
+
+void *const *chain_pages(const chain *ch) {
+    return ch->pages;
+}

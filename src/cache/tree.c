@@ -1,0 +1,85 @@
+/* The radix tree over token ids. A node is a page; its tokens are the edge that leads to it.
+ *
+ *   namespace ──┬─ [7 3 .. 9] full ──┬─ [4 4 1]          siblings in lexicographic order,
+ *               │                    └─ [4 8 .. 2] full   a prefix before what it begins
+ *               └─ [7 5]
+ *
+ * Siblings may begin alike: with pages of fixed positions a common prefix shorter than a page is
+ * no node of its own. In lexicographic order, whoever shares most with a query stands next to the
+ * place where the query itself would stand: one descent finds it, and two comparisons. */
+#include <string.h>
+
+#include "cache_internal.h"
+
+typedef struct page_key {
+    const int32_t *tokens;
+    size_t n;
+    const page *self; /* orders pages of equal tokens; NULL for a query, which comes first */
+} page_key;
+
+static size_t common_prefix(const int32_t *a, const int32_t *b, size_t n) {
+    size_t i = 0;
+    while (i < n && a[i] == b[i]) i++;
+    return i;
+}
+
+static int order_pages(const void *key, const treap_link *item) {
+    const page_key *k = key;
+    const page *p = tree_page((treap_link *)item);
+    size_t shorter = MIN(k->n, p->n), same = common_prefix(k->tokens, p->tokens, shorter);
+    if (same < shorter) return k->tokens[same] < p->tokens[same] ? -1 : 1;
+    if (k->n != p->n) return k->n < p->n ? -1 : 1;
+    return k->self == p ? 0 : k->self < p ? -1 : 1;
+}
+
+static page_key key_of(const page *p) {
+    return (page_key){p->tokens, p->n, p};
+}
+
+static treap_link **siblings(page *p) {
+    return p->parent ? &p->parent->children : &p->space->children;
+}
+
+page *tree_find(const cache_space *space, const page *parent, const int32_t *tokens, size_t n,
+                size_t *common) {
+    treap_link *below, *above;
+    page_key key = {tokens, n, NULL};
+    treap_seek(parent ? parent->children : space->children, &key, order_pages, &below, &above);
+
+    page *best = NULL, *next[] = {tree_page(below), tree_page(above)};
+    *common = 0;
+    for (int i = 0; i < 2; i++) {
+        if (!next[i]) continue;
+        size_t same = common_prefix(tokens, next[i]->tokens, MIN(n, next[i]->n));
+        if (same > *common || (best && same == *common && next[i]->n == same)) {
+            best = next[i];
+            *common = same;
+        }
+    }
+    return best;
+}
+
+void tree_insert(cache *c, page *p) {
+    page_key key = key_of(p);
+    p->link.priority = cache_draw(c);
+    treap_insert(siblings(p), &p->link, &key, order_pages);
+    p->space->n_pages++;
+}
+
+void tree_remove(page *p) {
+    page_key key = key_of(p);
+    treap_remove(siblings(p), &p->link, &key, order_pages);
+    p->space->n_pages--;
+}
+
+void tree_neighbours(page *p, page **below, page **above) {
+    treap_link *lower, *upper;
+    page_key key = key_of(p);
+    treap_seek(*siblings(p), &key, order_pages, &lower, &upper);
+    *below = tree_page(lower);
+    *above = tree_page(upper);
+}
+
+bool tree_covers(const page *a, const page *b) {
+    return a && a->n >= b->n && memcmp(a->tokens, b->tokens, b->n * sizeof *b->tokens) == 0;
+}

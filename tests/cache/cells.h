@@ -1,0 +1,71 @@
+/* Pages whose bytes tell what they were written for. The cell of position p is a hash of the
+ * namespace and of all tokens up to p, as KV is a function of all of them: a page that is shared
+ * wrongly, evicted too early or overwritten shows it. */
+#ifndef CELLS_H
+#define CELLS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cache.h"
+
+typedef uint64_t cell;
+enum { CELLS_SIZE = CACHE_PAGE * sizeof(cell) };
+
+static inline cell cell_next(cell before, int32_t token) {
+    uint64_t z = (before ^ (uint32_t)token) + 0x9E3779B97F4A7C15;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return z ^ z >> 31;
+}
+
+static inline cell cell_root(int space) {
+    return cell_next(0, space);
+}
+
+/* cache_opts.copy */
+static inline void cells_copy(void *arg, void *to, const void *from, int n) {
+    (void)arg;
+    memcpy(to, from, (size_t)n * sizeof(cell));
+}
+
+/* Writes positions [chain_len, n), as a forward pass would, without publishing them. */
+static inline void cells_write(const chain *ch, int space, const int32_t *tokens, size_t n) {
+    cell h = cell_root(space);
+    for (size_t p = 0; p < n; p++) {
+        h = cell_next(h, tokens[p]);
+        if (p < chain_len(ch)) continue;
+        cell *page = chain_pages(ch)[p / CACHE_PAGE];
+        page[p % CACHE_PAGE] = h;
+    }
+}
+
+/* Checks that positions [0, chain_len) hold what these tokens make. */
+static inline void cells_check(const chain *ch, int space, const int32_t *tokens) {
+    cell h = cell_root(space);
+    for (size_t p = 0; p < chain_len(ch); p++) {
+        h = cell_next(h, tokens[p]);
+        const cell *page = chain_pages(ch)[p / CACHE_PAGE];
+        assert_true(page[p % CACHE_PAGE] == h);
+    }
+}
+
+/* A cache of at least n pages, by the smallest limit or nearly. */
+static inline cache *cells_open(size_t n_pages, bool no_reuse) {
+    cache_opts opts = {.page_size = CELLS_SIZE, .no_reuse = no_reuse, .copy = cells_copy};
+    for (opts.limit = 20 << 10;;) {
+        cache *c = NULL;
+        cache_stats s = {0};
+        if (cache_open(&opts, &c, NULL) == 0) cache_get_stats(c, &s);
+        if (s.n_pages >= n_pages) return c;
+        cache_close(&c);
+        opts.limit += (n_pages - s.n_pages) * CELLS_SIZE;
+    }
+}
+
+#endif

@@ -1,0 +1,296 @@
+/* The cache against a naive twin: random steps on tiny pools, checked after each.
+ *
+ * The twin is a list of every token string that was ever published, by namespace. A page's bytes
+ * tell which tokens they were written for (cells.h). Three things must hold of a hit:
+ *
+ *   right     the bytes of all its positions are those of its tokens in its namespace;
+ *   not more  it is no longer than what any published string has in common with the query;
+ *   not less  it is no shorter than what the strings that must still be there have in common with
+ *             it: those of open chains, and all that were published since the last eviction.
+ *
+ * Without eviction the last two leave one answer. ICP_CACHE_STEPS: steps in all (default below). */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cells.h"
+
+enum { STEPS = 240000, N_SPACES = 3, MAX_CHAINS = 6, MAX_LEN = 300, MAX_STRINGS = 4000 };
+
+typedef struct live {
+    chain *chain;
+    int space; /* -1: private */
+    size_t n;  /* tokens it will have in the end */
+    int32_t tokens[MAX_LEN];
+} live;
+
+typedef struct string {
+    int space;
+    size_t n;
+    int32_t tokens[MAX_LEN];
+} string;
+
+typedef struct world {
+    cache *cache;
+    uint64_t random;
+    cache_space *spaces[N_SPACES];
+    live live[MAX_CHAINS];
+    size_t n_live;
+    string *strings;
+    size_t n_strings;
+    size_t n_old; /* strings before this one may have lost their pages */
+    uint64_t evictions;
+    int alphabet;
+    uint64_t hits;
+} world;
+
+static uint32_t draw(world *w, uint32_t below) {
+    w->random = w->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((w->random >> 33) % below);
+}
+
+static size_t common(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b) {
+    size_t n = 0;
+    while (n < n_a && n < n_b && a[n] == b[n]) n++;
+    return n;
+}
+
+/* ---- the twin -------------------------------------------------------------------------------- */
+
+static void remember(world *w, const live *l) {
+    if (l->space < 0 || chain_len(l->chain) == 0) return;
+    if (w->n_strings == MAX_STRINGS) { /* forget all: a new world of strings */
+        cache_drop(w->cache, NULL);
+        w->n_strings = w->n_old = 0;
+        for (size_t i = 0; i < w->n_live; i++)
+            if (&w->live[i] != l) remember(w, &w->live[i]);
+    }
+    string *s = &w->strings[w->n_strings++];
+    s->space = l->space;
+    s->n = chain_len(l->chain);
+    memcpy(s->tokens, l->tokens, s->n * sizeof *s->tokens);
+}
+
+static void note_evictions(world *w) {
+    cache_stats s;
+    cache_get_stats(w->cache, &s);
+    if (s.evictions != w->evictions) w->n_old = w->n_strings;
+    w->evictions = s.evictions;
+}
+
+/* The bounds of what the cache must find of a query. */
+static void bounds(const world *w, int space, const int32_t *tokens, size_t n, size_t *least,
+                   size_t *most) {
+    *least = *most = 0;
+    for (size_t i = 0; i < w->n_strings; i++) {
+        const string *s = &w->strings[i];
+        if (s->space != space) continue;
+        size_t same = common(tokens, n, s->tokens, s->n);
+        *most = MAX(*most, same);
+        if (i >= w->n_old) *least = MAX(*least, same);
+    }
+    for (size_t i = 0; i < w->n_live; i++) {
+        const live *l = &w->live[i];
+        if (l->space != space) continue;
+        *least = MAX(*least, common(tokens, n, l->tokens, chain_len(l->chain)));
+    }
+}
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+/* A query that often goes along with what was there before. */
+static size_t make_tokens(world *w, int32_t *tokens) {
+    size_t n = 1 + draw(w, MAX_LEN), known = 0;
+    if (w->n_strings > 0 && draw(w, 5) > 0) {
+        size_t recent = MIN(w->n_strings, 40);
+        const string *s = &w->strings[w->n_strings - 1 - draw(w, (uint32_t)recent)];
+        known = draw(w, 3) ? s->n : draw(w, (uint32_t)s->n + 1);
+        known = MIN(known, n);
+        memcpy(tokens, s->tokens, known * sizeof *tokens);
+    }
+    /* Long runs of one token make long common prefixes. */
+    int32_t run = (int32_t)draw(w, (uint32_t)w->alphabet);
+    for (size_t i = known; i < n; i++) {
+        if (draw(w, 8) == 0) run = (int32_t)draw(w, (uint32_t)w->alphabet);
+        tokens[i] = run;
+    }
+    return n;
+}
+
+/* A namespace, got again if it was put back. */
+static cache_space *held_space(world *w, int space) {
+    if (!w->spaces[space])
+        assert_int_equal(cache_space_get(w->cache, &space, sizeof space, &w->spaces[space]), 0);
+    return w->spaces[space];
+}
+
+static size_t probe(world *w, int space, const int32_t *tokens, size_t n) {
+    size_t least, most, found = cache_probe(w->cache, held_space(w, space), tokens, n);
+    bounds(w, space, tokens, n, &least, &most);
+    assert_true(found >= least);
+    assert_true(found <= most);
+    return found;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static void step_match(world *w, live *l) {
+    size_t before = chain_len(l->chain);
+    size_t limit = draw(w, 3) ? l->n : draw(w, (uint32_t)l->n + 1);
+    size_t found = l->space < 0 ? 0 : probe(w, l->space, l->tokens, MIN(l->n, limit));
+    size_t room = cache_obtainable(w->cache);
+    size_t hit = chain_match(l->chain, l->tokens, l->n, limit);
+    assert_int_equal(hit, chain_len(l->chain));
+    assert_true(hit <= MAX(found, before));
+    if (room > found / CACHE_PAGE + 1) /* what it pins and the donor cannot be had for a copy */
+        assert_int_equal(hit, MAX(found, before));
+    else
+        assert_true(hit >= before && hit >= found / CACHE_PAGE * CACHE_PAGE);
+    w->hits += hit > before;
+    note_evictions(w);
+    remember(w, l);
+}
+
+static void step_open(world *w) {
+    if (w->n_live == MAX_CHAINS) return;
+    live *l = &w->live[w->n_live];
+    l->space = draw(w, 12) ? (int)draw(w, N_SPACES) : -1;
+    l->n = make_tokens(w, l->tokens);
+    cache_space *space = l->space < 0 ? NULL : held_space(w, l->space);
+    assert_int_equal(chain_open(w->cache, space, &l->chain), 0);
+    w->n_live++;
+    if (draw(w, 8)) step_match(w, l);
+}
+
+static void step_close(world *w, live *l) {
+    cells_check(l->chain, l->space, l->tokens);
+    chain_close(&l->chain);
+    *l = w->live[--w->n_live];
+}
+
+static void step_compute(world *w, live *l) {
+    size_t len = chain_len(l->chain), room = cache_obtainable(w->cache);
+    size_t target = draw(w, 2) ? l->n : len + draw(w, (uint32_t)(l->n - len) + 1);
+    size_t pages = (target + CACHE_PAGE - 1) / CACHE_PAGE, had = chain_n_pages(l->chain);
+    int rc = chain_reserve(l->chain, target);
+    note_evictions(w);
+    if (pages > had && pages - had > room) {
+        assert_true(rc == ICP_EAGAIN || rc == ICP_ELIMIT);
+        assert_int_equal(chain_n_pages(l->chain), had);
+        assert_int_equal(cache_obtainable(w->cache), room);
+        return;
+    }
+    assert_int_equal(rc, 0);
+    assert_int_equal(chain_n_pages(l->chain), MAX(pages, had));
+    cells_write(l->chain, l->space, l->tokens, target);
+    while (len < target && draw(w, 30) > 0) { /* sometimes cancelled in between */
+        size_t n = draw(w, 4) ? 1 + draw(w, 70) : 1;
+        n = MIN(n, target - len);
+        chain_publish(l->chain, l->tokens + len, n);
+        len += n;
+    }
+    assert_int_equal(chain_len(l->chain), len);
+    remember(w, l);
+}
+
+static void step_query(world *w) {
+    int32_t tokens[MAX_LEN];
+    size_t n = make_tokens(w, tokens);
+    int space = (int)draw(w, N_SPACES);
+    probe(w, space, tokens, n);
+}
+
+/* Forgets a namespace in use, an unused one, or everything that nobody uses. */
+static void step_drop(world *w) {
+    int space = (int)draw(w, N_SPACES);
+    if (draw(w, 2)) {
+        if (w->spaces[space]) cache_space_put(w->cache, &w->spaces[space]);
+        return;
+    }
+    if (!w->spaces[space] && draw(w, 2)) return;
+    cache_drop(w->cache, w->spaces[space]);
+    w->n_old = w->n_strings;
+    if (!w->spaces[space]) {
+        cache_stats s;
+        cache_get_stats(w->cache, &s);
+        assert_int_equal(s.n_cached, 0);
+    }
+}
+
+static void step(world *w) {
+    live *l = w->n_live > 0 ? &w->live[draw(w, (uint32_t)w->n_live)] : NULL;
+    uint32_t kind = draw(w, 100);
+    if (kind < 25 || !l)
+        step_open(w);
+    else if (kind < 45)
+        step_close(w, l);
+    else if (kind < 80)
+        step_compute(w, l);
+    else if (kind < 90)
+        step_match(w, l);
+    else if (kind < 99 || draw(w, 4))
+        step_query(w);
+    else
+        step_drop(w);
+    const char *broken = cache_check(w->cache);
+    if (broken) fail_msg("%s", broken);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static size_t steps_wanted(void) {
+    const char *text = getenv("ICP_CACHE_STEPS");
+    return text ? strtoull(text, NULL, 10) : STEPS;
+}
+
+static void run(size_t n_pages, int alphabet, uint64_t seed, size_t n_steps) {
+    world w = {.cache = cells_open(n_pages, false), .random = seed, .alphabet = alphabet};
+    w.strings = calloc(MAX_STRINGS, sizeof *w.strings);
+    assert_non_null(w.strings);
+    for (size_t i = 0; i < n_steps; i++) {
+        step(&w);
+        for (size_t k = 0; k < w.n_live; k++)
+            cells_check(w.live[k].chain, w.live[k].space, w.live[k].tokens);
+    }
+    assert_true(w.hits > n_steps / 50);
+    while (w.n_live > 0) step_close(&w, &w.live[0]);
+    for (int i = 0; i < N_SPACES; i++) cache_space_put(w.cache, &w.spaces[i]);
+    cache_drop(w.cache, NULL);
+    assert_null(cache_check(w.cache));
+    cache_stats s;
+    cache_get_stats(w.cache, &s);
+    assert_int_equal(s.n_free, s.n_pages);
+    cache_close(&w.cache);
+    free(w.strings);
+}
+
+static void test_tiny_pools(void **state) {
+    const size_t n_pages[] = {4, 5, 8, 12};
+    size_t n_steps = steps_wanted() / 12;
+    for (size_t i = 0; i < COUNT_OF(n_pages); i++)
+        for (int alphabet = 1; alphabet <= 3; alphabet++)
+            run(n_pages[i], alphabet, 1000 * i + (uint64_t)alphabet, n_steps / 2);
+}
+
+static void test_middling_pools(void **state) {
+    const size_t n_pages[] = {16, 24, 40, 64};
+    size_t n_steps = steps_wanted() / 12;
+    for (size_t i = 0; i < COUNT_OF(n_pages); i++) run(n_pages[i], 2 + (int)i, 77 + i, n_steps);
+}
+
+static void test_nothing_is_evicted(void **state) {
+    size_t n_steps = steps_wanted() / 6;
+    for (uint64_t seed = 0; n_steps > 0; seed++) {
+        size_t part = MIN(n_steps, 2000);
+        run(4096, 2, seed, part);
+        n_steps -= part;
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tiny_pools),
+        cmocka_unit_test(test_middling_pools),
+        cmocka_unit_test(test_nothing_is_evicted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
