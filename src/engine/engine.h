@@ -17,14 +17,14 @@ typedef struct request request;
 #include "icp_request.h"
 
 typedef struct engine_opts {
-    model *model;             /* borrowed, like pool and tokenizer */
+    model *model; /* borrowed, like pool and tokenizer */
     const tokenizer *tok;
     pool *pool;
-    size_t cache_limit;       /* bytes */
+    size_t cache_limit; /* bytes */
     bool no_cache;
-    int max_parallel;         /* sequences that run at once */
-    int chunk;                /* prompt tokens a step at most; 0: default */
-    size_t max_queued;        /* waiting requests; more are refused with ICP_EAGAIN */
+    int max_parallel;  /* sequences that run at once */
+    int chunk;         /* prompt tokens a step at most; 0: default */
+    size_t max_queued; /* waiting requests; more are refused with ICP_EAGAIN */
 } engine_opts;
 
 int engine_open(const engine_opts *opts, engine **out, icp_error *err);

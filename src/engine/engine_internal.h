@@ -1,0 +1,253 @@
+/* Inside the engine.
+ *
+ *   any thread                       the engine's thread
+ *   engine_submit ──incoming list──▶ waiting ──admit──▶ running ──finish──▶ (gone)
+ *   request_cancel ──flag─────────▶     ▲                  │
+ *   request_next ◀──events of r───      └────preempt───────┘
+ *
+ * A request has n sequences, one for each completion. Waiting and running sequences stand in one
+ * total order (priority, arrival, choice); a preempted one falls back to its old place in it, that
+ * is, before everything that arrived later, and keeps its tokens.
+ *
+ * Invariants
+ *  1. A sequence has a chain if and only if it is running.
+ *  2. chain_len(chain) is the number of its tokens whose KV is there; it is less than n_tokens.
+ *  3. Each prompt token is counted once, when it is first ready, as cached or computed; high says
+ *     up to where that was done, however often the sequence is preempted.
+ *  4. A request is alive as long as its caller or the engine refers to it (refs).
+ *
+ * Locks, in this order; none is held while the model runs
+ *  request.callback  held around every callback, so that request_free can wait for one to end;
+ *                    guards `detached`. A callback may call anything but request_free.
+ *  engine.lock       incoming list, n_queued, the flags for the thread, the copy of the statistics
+ *  request.lock      events, done
+ * Everything else belongs to the engine's thread. */
+#ifndef ENGINE_INTERNAL_H
+#define ENGINE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "engine.h"
+#include "schedule.h"
+
+/* ---- random numbers (philox.c) -------------------------------------------------------------- */
+
+/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3, SC 2011):
+ * replaces the counter in block by its random words. */
+void philox(uint32_t block[4], const uint32_t key[2]);
+/* The 64 random bits of output position `position` of completion `choice`. */
+uint64_t philox_draw(uint64_t seed, uint32_t choice, uint64_t position);
+
+/* ---- sampling (sample.c) -------------------------------------------------------------------- */
+
+typedef struct sampler sampler; /* scratch for n_threads threads */
+
+/* One row of logits to be turned into a token; the rows of a step are worked on in parallel. */
+typedef struct sample_job {
+    float *row; /* n_vocab raw logits; used up */
+    const icp_request_opts *opts;
+    const int32_t *tokens; /* prompt and output so far */
+    size_t n_prompt, n_tokens;
+    int choice;
+    bool ban_ends;   /* end tokens cannot be drawn yet */
+    int32_t known;   /* >= 0: nothing is drawn, only the log-probability of this token is wanted, */
+    size_t position; /* which stands here in the prompt */
+    int32_t token;   /* out: the token, or an ICP_E code */
+    bool logprobs;   /* chosen and top are wanted */
+    icp_logprob chosen, top[ICP_MAX_LOGPROBS]; /* out */
+    int n_top;                                 /* out */
+    void *owner;                               /* the caller's */
+} sample_job;
+
+/* ends: the vocabulary's end tokens; copied. */
+int sampler_open(size_t n_vocab, int n_threads, const int32_t *ends, size_t n_ends, sampler **out);
+void sampler_close(sampler **s);
+/* ICP_EINVALID in job->token: a logit is NaN or infinite, or every token is banned. */
+void sampler_run(sampler *s, sample_job *job, int thread);
+
+/* e^x for x <= 0 in IEEE arithmetic only, the same bits everywhere; 0 below -700. */
+double sample_exp(double x);
+
+/* ---- stop strings (stop.c) ------------------------------------------------------------------ */
+
+typedef struct stop_set stop_set; /* the strings of a request; immutable */
+
+/* Lives in memory. n may be 0. */
+int stop_set_new(const char *const *strings, size_t n, arena *memory, stop_set **out);
+
+typedef struct stop_scan { /* one completion's progress; zero-initialise but for set, state */
+    const stop_set *set;
+    uint32_t *state; /* stop_set_n(set) numbers, zero at first */
+    buf held;        /* text that may yet turn out to be (part of) a stop string */
+} stop_scan;
+size_t stop_set_n(const stop_set *set);
+
+/* Takes text, appends to *out what is certain not to belong to a stop string. Returns the index of
+ * the stop string that ended first (the longest of those that end there), or -1; then everything
+ * before it (with `include`, and itself) is in *out, and the rest of the text is forgotten. */
+int stop_put(stop_scan *scan, const char *text, size_t len, bool include, buf *out);
+/* Appends what was held: no more text will come, or what came must not be taken for a stop. */
+void stop_flush(stop_scan *scan, buf *out);
+
+/* ---- events (events.c) ---------------------------------------------------------------------- */
+
+/* Events as bytes: the engine appends to one buffer, the reader walks the other; when the reader's
+ * is used up they change places. So a reader allocates nothing and its text stays where it is. */
+typedef struct event_queue {
+    buf in, out;
+    size_t at; /* of the next event in out */
+} event_queue;
+/* text and top may be NULL when event->text_len and n_top are 0. ICP_ENOMEM: not appended. */
+int event_put(event_queue *q, const icp_event *event);
+bool event_take(event_queue *q, icp_event *event);
+bool event_queue_empty(const event_queue *q);
+void event_queue_fini(event_queue *q);
+
+/* ---- requests (request.c) ------------------------------------------------------------------- */
+
+typedef struct sequence {
+    request *request;
+    int choice;
+    struct sequence *next; /* in the waiting queue */
+
+    int32_t *tokens; /* prompt, then output; NULL before the first admission */
+    size_t n_tokens, max_new;
+    chain *chain;     /* while running */
+    size_t high;      /* leading tokens that were ready at some time */
+    size_t n_cached;  /* prompt tokens of these that came from the cache */
+    size_t hit_limit; /* of the prompt, by the wishes of the request */
+    size_t rows_from; /* next prompt position whose logits are wanted; SIZE_MAX: none */
+    bool stale;       /* it waited for an owner: the cache may hold more for it now */
+    bool finished;    /* its FINISH is posted, or the request failed */
+    bool gone;        /* it stands in no list and owns nothing any more */
+
+    detok text;
+    stop_scan stop;
+    buf piece, shown; /* scratch: text of the newest token, before and after the stop strings */
+    double first_token, last_token; /* when they came */
+} sequence;
+
+struct request {
+    engine *engine;
+    icp_request_opts opts; /* what its pointers lead to is in memory */
+    arena memory;
+    stop_set *stops;
+    atomic_int refs;
+    atomic_bool cancelled;
+
+    request *next; /* in the incoming list */
+    uint64_t arrival;
+    sequence *seq; /* opts.n of them */
+    int n_open;    /* not yet finished */
+    bool admitted, dirty;
+    request *next_dirty;
+    cache_space *space; /* held from queue_add to the end; NULL: shares nothing */
+    double submitted_at, admitted_at;
+    size_t n_output;
+    enum icp_finish finish; /* of the first completion */
+    int error;
+    icp_usage usage;
+
+    pthread_mutex_t callback;
+    bool detached; /* the caller has gone */
+
+    pthread_mutex_t lock;
+    pthread_cond_t ready;
+    event_queue events;
+    bool done, done_taken;
+};
+
+/* What limits a request, as plain numbers. */
+typedef struct request_limits {
+    size_t n_vocab, n_ctx, cache_tokens;
+} request_limits;
+
+/* Checks opts against the limits, with a sentence for the caller (request_opts.c). */
+int request_check(const icp_request_opts *opts, const request_limits *limits, icp_error *err);
+/* Copies all that from's pointers lead to into memory (request_opts.c). ICP_ENOMEM. */
+int request_copy_opts(const icp_request_opts *from, arena *memory, icp_request_opts *to);
+/* A new request with one reference, from opts that were checked. ICP_ENOMEM. */
+int request_new(engine *e, const icp_request_opts *opts, request **out);
+void request_unref(request *r);
+/* Queues an event for the caller. ICP_ENOMEM. */
+int request_post(request *r, const icp_event *event);
+void request_post_done(request *r); /* usage, error and finish are set; cannot fail */
+void request_notify(request *r);    /* wakes who waits, and calls wake */
+/* Calls on_logits unless the caller has gone. */
+void request_show_logits(request *r, size_t position, const float *row, size_t n_vocab);
+
+/* ---- sequences (sequence.c) ----------------------------------------------------------------- */
+
+/* Appends the token that was drawn and posts it; where it ends the completion, posts FINISH too and
+ * sets finished. ICP_ENOMEM: the request must fail. */
+int sequence_accept(sequence *s, const sample_job *drawn);
+/* Posts FINISH with the text that was held back (unless cancelled), and sets finished. */
+int sequence_end(sequence *s, enum icp_finish finish);
+/* a before b in the total order. */
+bool sequence_before(const sequence *a, const sequence *b);
+
+/* ---- the engine ----------------------------------------------------------------------------- */
+
+enum {
+    ENGINE_CHUNK = 512,       /* prompt tokens a step: enough rows to keep the arithmetic busy, */
+    ENGINE_CHUNK_MIXED = 256, /* and half of that while others wait for their next token */
+    ENGINE_PARALLEL = 16,
+    ENGINE_QUEUED = 1024,
+    ENGINE_LOGITS_SIZE = 128 << 20, /* bytes of logits a step, touched only when wanted */
+};
+
+struct engine {
+    model *model;
+    const tokenizer *tok;
+    pool *pool;
+    cache *cache;
+    bool no_cache;
+    request_limits limits;
+    int chunk, chunk_mixed, max_running, logit_rows;
+    size_t max_queued;
+
+    /* Of the thread. Arrays are sized once. */
+    sequence **running; /* in order */
+    int n_running;
+    sequence *waiting, *last_waiting; /* in order */
+    request *dirty;                   /* have events that nobody was told of */
+    sched_seq *views;                 /* max_running + 1 */
+    sched_item *items;
+    model_span *spans;
+    sequence **planned; /* the sequence of each span */
+    float *logits;
+    size_t logits_size;
+    sample_job *jobs; /* one for each row of logits */
+    sampler *sampler;
+    icp_stats stats;
+
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    request *incoming, **incoming_tail;
+    size_t n_queued; /* requests of which nothing was admitted yet */
+    uint64_t n_requests;
+    bool cancelling, closing;
+    icp_stats shown; /* stats as of the last step */
+};
+
+/* Where sequences stand (queue.c), on the engine's thread. */
+int queue_add(engine *e, request *r);     /* a new request; an ICP_E code: it must fail */
+int queue_admit(engine *e);               /* head of the queue → running; ICP_EAGAIN */
+void queue_preempt(engine *e, int i);     /* running[i] → queue */
+void queue_settle(engine *e, request *r); /* finished sequences → gone; DONE after the last */
+void queue_fail(engine *e, request *r, int error); /* all of r's sequences → gone, with DONE */
+void queue_cancel(engine *e, bool all);            /* those whose callers want it */
+void queue_dirty(engine *e, request *r);           /* to be notified after this step */
+void queue_notify(engine *e);
+
+/* One step (step.c). */
+void engine_step(engine *e);
+
+/* Statistics (stats.c). */
+void histogram_add(struct icp_histogram *h, double seconds);
+void stats_count_prompt(icp_stats *stats, sequence *s); /* its prompt is computed */
+void stats_count_output(icp_stats *stats, sequence *s); /* it has one more token */
+void stats_count_end(icp_stats *stats, const request *r);
+void stats_show(engine *e); /* what engine_get_stats tells from now on */
+#endif

@@ -1,0 +1,61 @@
+/*   in:  [record][top…][text] [record][text] …   appended by the engine
+ *   out: [record][text] …                        read from `at`, until it is used up */
+#include <string.h>
+
+#include "engine_internal.h"
+
+typedef struct record { /* an icp_event without its arrays, without usage */
+    size_t position, text_len;
+    icp_logprob chosen;
+    int32_t token, choice, stop_index, error;
+    uint8_t kind, finish, n_top;
+} record;
+
+int event_put(event_queue *q, const icp_event *event) {
+    record r = {.position = event->position, .text_len = event->text_len, .chosen = event->chosen};
+    r.token = event->token, r.choice = event->choice;
+    r.stop_index = event->stop_index, r.error = event->error;
+    r.kind = (uint8_t)event->kind, r.finish = (uint8_t)event->finish;
+    r.n_top = (uint8_t)event->n_top;
+    size_t before = q->in.len;
+    buf_put(&q->in, &r, sizeof r);
+    buf_put(&q->in, event->top, (size_t)event->n_top * sizeof event->top[0]);
+    buf_put(&q->in, event->text, event->text_len);
+    if (!q->in.failed) return 0;
+    q->in.len = before; /* what stands there stays readable */
+    q->in.failed = false;
+    return ICP_ENOMEM;
+}
+
+bool event_queue_empty(const event_queue *q) {
+    return q->at == q->out.len && q->in.len == 0;
+}
+
+bool event_take(event_queue *q, icp_event *event) {
+    if (event_queue_empty(q)) return false;
+    if (q->at == q->out.len) {
+        buf used = q->out;
+        q->out = q->in;
+        q->in = used;
+        buf_clear(&q->in);
+        q->at = 0;
+    }
+    const char *from = q->out.data + q->at;
+    record r;
+    memcpy(&r, from, sizeof r);
+    from += sizeof r;
+    *event = (icp_event){.kind = r.kind, .choice = r.choice, .token = r.token};
+    event->position = r.position, event->chosen = r.chosen, event->n_top = r.n_top;
+    event->finish = r.finish, event->stop_index = r.stop_index, event->error = r.error;
+    memcpy(event->top, from, (size_t)r.n_top * sizeof event->top[0]);
+    from += (size_t)r.n_top * sizeof event->top[0];
+    event->text = from;
+    event->text_len = r.text_len;
+    q->at = (size_t)(from - q->out.data) + r.text_len;
+    return true;
+}
+
+void event_queue_fini(event_queue *q) {
+    buf_fini(&q->in);
+    buf_fini(&q->out);
+}

@@ -1,0 +1,195 @@
+/* Where sequences stand: in the queue, among the running ones, or gone. */
+#include <string.h>
+
+#include "engine_internal.h"
+
+/* ---- the two lists --------------------------------------------------------------------------- */
+
+static void insert_waiting(engine *e, sequence *s) {
+    sequence **at = &e->waiting;
+    if (e->last_waiting && sequence_before(e->last_waiting, s)) at = &e->last_waiting->next;
+    while (*at && sequence_before(*at, s)) at = &(*at)->next;
+    s->next = *at;
+    *at = s;
+    if (!s->next) e->last_waiting = s;
+}
+
+static void remove_waiting(engine *e, sequence *s) {
+    sequence *before = NULL;
+    for (sequence *at = e->waiting; at && at != s; at = at->next) before = at;
+    *(before ? &before->next : &e->waiting) = s->next;
+    if (e->last_waiting == s) e->last_waiting = before;
+    s->next = NULL;
+}
+
+static void insert_running(engine *e, sequence *s) {
+    int at = e->n_running++;
+    for (; at > 0 && sequence_before(s, e->running[at - 1]); at--)
+        e->running[at] = e->running[at - 1];
+    e->running[at] = s;
+}
+
+static void remove_running(engine *e, int i) {
+    e->n_running--;
+    memmove(&e->running[i], &e->running[i + 1], (size_t)(e->n_running - i) * sizeof *e->running);
+}
+
+static int find_running(const engine *e, const sequence *s) {
+    int i = 0;
+    while (i < e->n_running && e->running[i] != s) i++;
+    return i < e->n_running ? i : -1;
+}
+
+/* ---- in ------------------------------------------------------------------------------------- */
+
+static void put_field(buf *key, const void *data, size_t len) {
+    uint64_t n = len; /* the length first: no two lists of fields give the same key */
+    buf_put(key, &n, sizeof n);
+    buf_put(key, data, len);
+}
+
+/* The namespace: what the model computes, how it is stored, who may see it. */
+static int open_space(engine *e, request *r) {
+    if (r->opts.no_cache || e->no_cache) return 0;
+    const model_info *info = model_get_info(e->model);
+    buf key = {0};
+    put_field(&key, info->fingerprint, sizeof info->fingerprint);
+    put_field(&key, &info->page_size, sizeof info->page_size); /* tells f16 from f32 */
+    put_field(&key, r->opts.tenant, strlen(r->opts.tenant));
+    put_field(&key, r->opts.salt, strlen(r->opts.salt));
+    int rc = key.failed ? ICP_ENOMEM : cache_space_get(e->cache, key.data, key.len, &r->space);
+    buf_fini(&key);
+    return rc;
+}
+
+int queue_add(engine *e, request *r) {
+    for (int i = 0; i < r->opts.n; i++) insert_waiting(e, &r->seq[i]);
+    return open_space(e, r);
+}
+
+/* The first admission of a sequence gives it its tokens. */
+static int start(sequence *s) {
+    if (s->tokens) return 0;
+    const icp_request_opts *o = &s->request->opts;
+    s->tokens = mem_alloc((o->n_prompt + s->max_new) * sizeof *s->tokens);
+    if (!s->tokens) return ICP_ENOMEM;
+    memcpy(s->tokens, o->prompt, o->n_prompt * sizeof *s->tokens);
+    return 0;
+}
+
+static void note_admission(engine *e, request *r) {
+    if (r->admitted) return;
+    r->admitted = true;
+    r->usage.queued_s = clock_now() - r->submitted_at;
+    histogram_add(&e->stats.queue, r->usage.queued_s);
+    pthread_mutex_lock(&e->lock);
+    e->n_queued--;
+    pthread_mutex_unlock(&e->lock);
+}
+
+int queue_admit(engine *e) {
+    sequence *s = e->waiting;
+    TRY(start(s));
+    TRY(chain_open(e->cache, s->request->space, &s->chain));
+    remove_waiting(e, s);
+    insert_running(e, s);
+    note_admission(e, s->request);
+    return 0;
+}
+
+/* ---- out ------------------------------------------------------------------------------------ */
+
+void queue_preempt(engine *e, int i) {
+    sequence *s = e->running[i];
+    remove_running(e, i);
+    chain_close(&s->chain); /* what was computed stays behind as cache */
+    insert_waiting(e, s);
+    e->stats.preemptions++;
+}
+
+static void leave(engine *e, sequence *s) {
+    int i = find_running(e, s);
+    if (i >= 0)
+        remove_running(e, i);
+    else
+        remove_waiting(e, s);
+    chain_close(&s->chain);
+    mem_free(s->tokens);
+    s->tokens = NULL;
+    buf_fini(&s->piece);
+    buf_fini(&s->shown);
+    buf_fini(&s->stop.held);
+    s->gone = true;
+    s->request->n_open--;
+}
+
+static void end_request(engine *e, request *r) {
+    if (!r->admitted) {
+        pthread_mutex_lock(&e->lock);
+        e->n_queued--;
+        pthread_mutex_unlock(&e->lock);
+    }
+    if (r->error) r->finish = ICP_FINISH_ERROR;
+    r->usage.prompt_tokens = r->opts.n_prompt;
+    r->usage.completion_tokens = r->n_output;
+    r->usage.total_s = clock_now() - r->submitted_at;
+    stats_count_end(&e->stats, r);
+    cache_space_put(e->cache, &r->space);
+    request_post_done(r);
+}
+
+void queue_settle(engine *e, request *r) {
+    if (r->n_open == 0) return;
+    for (int i = 0; i < r->opts.n; i++)
+        if (r->seq[i].finished && !r->seq[i].gone) leave(e, &r->seq[i]);
+    if (r->n_open == 0) end_request(e, r);
+}
+
+void queue_fail(engine *e, request *r, int error) {
+    if (r->error || r->n_open == 0) return;
+    r->error = error;
+    for (int i = 0; i < r->opts.n; i++) r->seq[i].finished = true;
+    queue_settle(e, r);
+}
+
+static bool wanted(const request *r, bool all) {
+    return all || atomic_load(&r->cancelled);
+}
+
+/* Cancels one request that is to be cancelled; false: there is none. */
+static bool cancel_one(engine *e, bool all) {
+    request *r = NULL;
+    for (int i = 0; !r && i < e->n_running; i++)
+        if (wanted(e->running[i]->request, all)) r = e->running[i]->request;
+    for (sequence *s = e->waiting; !r && s; s = s->next)
+        if (wanted(s->request, all)) r = s->request;
+    if (!r) return false;
+    for (int i = 0; i < r->opts.n; i++)
+        if (!r->seq[i].finished && sequence_end(&r->seq[i], ICP_FINISH_CANCELLED) < 0)
+            r->error = ICP_ENOMEM;
+    queue_settle(e, r);
+    return true;
+}
+
+void queue_cancel(engine *e, bool all) {
+    while (cancel_one(e, all)) continue;
+}
+
+/* ---- notifications --------------------------------------------------------------------------- */
+
+void queue_dirty(engine *e, request *r) {
+    if (r->dirty) return;
+    r->dirty = true;
+    r->next_dirty = e->dirty;
+    e->dirty = r;
+}
+
+void queue_notify(engine *e) {
+    while (e->dirty) {
+        request *r = e->dirty;
+        e->dirty = r->next_dirty;
+        r->dirty = false;
+        request_notify(r);
+        if (r->done) request_unref(r);
+    }
+}

@@ -1,0 +1,150 @@
+#include "schedule.h"
+
+#include <string.h>
+
+typedef struct planner {
+    const sched_state *state;
+    sched_item *items;
+    size_t pages;   /* not yet promised */
+    int budget;     /* prefill tokens left in this step */
+    int logit_rows; /* left in this step */
+    int victim;
+} planner;
+
+size_t sched_common(const sched_seq *a, const sched_seq *b) {
+    enum { BLOCK = 64 };
+    size_t n = MIN(a->n_tokens, b->n_tokens), i = 0;
+    while (n - i >= BLOCK && !memcmp(a->tokens + i, b->tokens + i, BLOCK * sizeof *a->tokens))
+        i += BLOCK;
+    while (i < n && a->tokens[i] == b->tokens[i]) i++;
+    return i;
+}
+
+static size_t rest(const sched_seq *seq) {
+    return seq->n_tokens - seq->n_ready;
+}
+
+static size_t pages_for(const sched_state *state, size_t n_tokens) {
+    return (n_tokens + state->page_tokens - 1) / state->page_tokens;
+}
+
+/* How many of the next `want` tokens of sequence i the free pages and logit rows allow. */
+static int fit(const planner *p, int i, size_t want) {
+    const sched_seq *seq = &p->state->running[i];
+    size_t room = (seq->n_pages + p->pages) * p->state->page_tokens;
+    size_t n = MIN(want, room > seq->n_ready ? room - seq->n_ready : 0);
+    if (seq->rows_from != SIZE_MAX) {
+        size_t plain = seq->rows_from > seq->n_ready ? seq->rows_from - seq->n_ready : 0;
+        n = MIN(n, plain + (size_t)p->logit_rows);
+    }
+    return (int)n;
+}
+
+/* Gives sequence i up to `want` tokens of this step. False: a victim must make room first. */
+static bool take(planner *p, int i, size_t want) {
+    const sched_seq *seq = &p->state->running[i];
+    int n = fit(p, i, want);
+    if (n == 0) {
+        bool short_of_pages = (seq->n_pages + p->pages) * p->state->page_tokens <= seq->n_ready;
+        if (!short_of_pages || i == p->state->n_running - 1) return true;
+        p->victim = p->state->n_running - 1;
+        return false;
+    }
+    size_t end = seq->n_ready + (size_t)n, needed = pages_for(p->state, end);
+    if (needed > seq->n_pages) p->pages -= needed - seq->n_pages;
+    if (seq->rows_from < end) p->logit_rows -= (int)(end - MAX(seq->rows_from, seq->n_ready));
+    p->items[i].n_tokens = n;
+    return true;
+}
+
+/* The sequence whose prefill chunk of this step computes tokens that i needs next, or -1. */
+static int find_owner(const planner *p, int i) {
+    const sched_seq *seq = &p->state->running[i];
+    if (seq->n_ready >= seq->hit_limit) return -1;
+    for (int j = 0; j < p->state->n_running; j++) {
+        const sched_seq *other = &p->state->running[j];
+        size_t end = other->n_ready + (size_t)p->items[j].n_tokens;
+        if (j == i || p->items[j].n_tokens == 0 || rest(other) == 1) continue;
+        if (other->space != seq->space || end <= seq->n_ready) continue;
+        if (MIN(sched_common(seq, other), seq->hit_limit) > seq->n_ready) return j;
+    }
+    return -1;
+}
+
+static bool plan_decode(planner *p) {
+    for (int i = 0; i < p->state->n_running; i++)
+        if (rest(&p->state->running[i]) == 1 && !take(p, i, 1)) return false;
+    return true;
+}
+
+/* Gives out the budget to prefills in order; with short_only to those that are nearly done. */
+static bool plan_prefill(planner *p, bool short_only) {
+    for (int i = 0; i < p->state->n_running && p->budget > 0; i++) {
+        size_t todo = rest(&p->state->running[i]);
+        if (todo == 1 || p->items[i].n_tokens > 0) continue;
+        if (short_only && (todo > SCHED_SHORT || todo > (size_t)p->budget)) continue;
+        if (find_owner(p, i) >= 0) continue;
+        if (!take(p, i, MIN(todo, (size_t)p->budget))) return false;
+        p->budget -= p->items[i].n_tokens;
+    }
+    return true;
+}
+
+/* Says who waits for whom. Also those without budget: they look into the cache next time. */
+static void note_owners(planner *p) {
+    for (int i = 0; i < p->state->n_running; i++)
+        if (p->items[i].n_tokens == 0 && rest(&p->state->running[i]) > 1)
+            p->items[i].owner = find_owner(p, i);
+}
+
+/* Pages that running sequences still need for the tokens that they have and one more. */
+static size_t promised(const planner *p) {
+    size_t sum = 0;
+    for (int i = 0; i < p->state->n_running; i++) {
+        const sched_seq *seq = &p->state->running[i];
+        size_t held = seq->n_pages;
+        if (p->items[i].owner >= 0) {
+            size_t shared = sched_common(seq, &p->state->running[p->items[i].owner]);
+            held = MAX(held, shared / p->state->page_tokens);
+        }
+        size_t needed = pages_for(p->state, seq->n_tokens + 1);
+        sum += needed > held ? needed - held : 0;
+    }
+    return sum;
+}
+
+static bool may_admit(const planner *p) {
+    const sched_state *s = p->state;
+    if (!s->next || s->n_running >= s->max_running) return false;
+    if (s->n_running == 0) return true;
+    /* Only pages that a running sequence pins anyway are free of charge: a hit on idle ones takes
+     * them out of those that can be had. */
+    size_t shared = 0;
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i].space == s->next->space)
+            shared = MAX(shared, sched_common(s->next, &s->running[i]));
+    shared = MIN(shared, s->next->hit_limit) / s->page_tokens;
+    return pages_for(s, s->next->n_tokens + 1) - shared + promised(p) <= s->pages;
+}
+
+enum sched_action sched_plan(const sched_state *state, sched_item *items, int *victim) {
+    planner p = {.state = state,
+                 .items = items,
+                 .pages = state->pages,
+                 .logit_rows = state->logit_rows,
+                 .budget = state->chunk};
+    for (int i = 0; i < state->n_running; i++) {
+        items[i] = (sched_item){.owner = -1};
+        if (rest(&state->running[i]) == 1) p.budget = state->chunk_mixed;
+    }
+    int reserved = p.budget - p.budget / 2; /* the half that short ones cannot take */
+    p.budget -= reserved;
+    bool whole = plan_decode(&p) && plan_prefill(&p, true);
+    p.budget += reserved;
+    if (!whole || !plan_prefill(&p, false)) {
+        *victim = p.victim;
+        return SCHED_PREEMPT;
+    }
+    note_owners(&p);
+    return may_admit(&p) ? SCHED_ADMIT : SCHED_RUN;
+}

@@ -1,0 +1,246 @@
+/* One step: plan, make room, run the model, publish, draw, tell.
+ *
+ *   describe ─▶ sched_plan ─┬─ ADMIT ───▶ chain_open, match ──┐
+ *       ▲                   ├─ PREEMPT ─▶ chain_close ────────┤
+ *       │                   └─ RUN ─────▶ match: found more? ─┤ no ─▶ forward
+ *       └─────────────────────────────────────────────────────┘
+ *
+ * The loop ends: each turn admits (up to max_running), or preempts (after which nothing is admitted
+ * in this step), or makes some hit longer. */
+#include "engine_internal.h"
+
+/* ---- planning ------------------------------------------------------------------------------- */
+
+static size_t ready(const sequence *s) {
+    return s->chain ? chain_len(s->chain) : 0;
+}
+
+/* How much of its tokens a sequence may take from the cache: what its request allows, and anyhow
+ * whatever it had before a preemption; never the newest token, whose logits are wanted. */
+static size_t hit_limit(const sequence *s) {
+    return MIN(MAX(s->hit_limit, s->high), s->n_tokens - 1);
+}
+
+static sched_seq describe(const sequence *s) {
+    const request *r = s->request;
+    return (sched_seq){.tokens = s->tokens ? s->tokens : r->opts.prompt,
+                       .n_tokens = s->n_tokens,
+                       .n_ready = ready(s),
+                       .n_pages = s->chain ? chain_n_pages(s->chain) : 0,
+                       .hit_limit = hit_limit(s),
+                       .rows_from = s->rows_from,
+                       /* a sequence without a namespace has one of its own */
+                       .space = r->space ? (uintptr_t)r->space : (uintptr_t)s};
+}
+
+/* Leading tokens up to n are ready; those that are so for the first time are counted. */
+static void note_ready(engine *e, sequence *s, size_t n, bool from_cache) {
+    size_t n_prompt = s->request->opts.n_prompt;
+    size_t before = MIN(s->high, n_prompt), now = MIN(n, n_prompt);
+    if (n <= s->high) return;
+    s->high = n;
+    if (from_cache) s->n_cached += now - before;
+    if (before < n_prompt && now == n_prompt) stats_count_prompt(&e->stats, s);
+}
+
+/* Looks for more of s in the cache. */
+static bool match(engine *e, sequence *s) {
+    size_t before = ready(s), limit = hit_limit(s);
+    s->stale = false;
+    if (before >= limit) return false;
+    size_t now = chain_match(s->chain, s->tokens, s->n_tokens, limit);
+    note_ready(e, s, now, true);
+    return now > before;
+}
+
+/* Before a prefill is computed, and when its owner is through, the cache is asked once more. */
+static bool match_more(engine *e) {
+    bool more = false;
+    for (int i = 0; i < e->n_running; i++) {
+        sequence *s = e->running[i];
+        if (s->n_tokens - ready(s) == 1) continue;
+        if (e->items[i].owner >= 0)
+            s->stale = true;
+        else if (e->items[i].n_tokens > 0 || s->stale)
+            more |= match(e, s);
+    }
+    return more;
+}
+
+/* False: nothing more can be admitted in this step. */
+static bool admit(engine *e) {
+    sequence *s = e->waiting;
+    int rc = queue_admit(e);
+    if (rc == 0) match(e, s);
+    if (rc == ICP_EAGAIN && e->n_running > 0) return false;
+    if (rc < 0) queue_fail(e, s->request, rc);
+    return true;
+}
+
+static void plan(engine *e) {
+    bool admitting = true;
+    for (;;) {
+        int victim = -1;
+        sched_state state = {.running = e->views,
+                             .n_running = e->n_running,
+                             .max_running = e->max_running,
+                             .chunk = e->chunk,
+                             .chunk_mixed = e->chunk_mixed,
+                             .logit_rows = e->logit_rows,
+                             .page_tokens = CACHE_PAGE,
+                             .pages = cache_obtainable(e->cache)};
+        for (int i = 0; i < e->n_running; i++) e->views[i] = describe(e->running[i]);
+        sched_seq next;
+        if (admitting && e->waiting) {
+            next = describe(e->waiting);
+            state.next = &next;
+        }
+        switch (sched_plan(&state, e->items, &victim)) {
+        case SCHED_ADMIT:
+            admitting = admit(e);
+            break;
+        case SCHED_PREEMPT:
+            queue_preempt(e, victim);
+            admitting = false;
+            break;
+        case SCHED_RUN:
+            if (!match_more(e)) return;
+        }
+    }
+}
+
+/* ---- computing ------------------------------------------------------------------------------ */
+
+/* Rows of logits for tokens [from, end) of s: from rows_from on, or of its newest token. */
+static int count_rows(const sequence *s, size_t from, size_t end) {
+    if (s->rows_from < end) return (int)(end - MAX(s->rows_from, from));
+    return end == s->n_tokens && s->max_new > 0;
+}
+
+/* Turns the plan into spans; returns how many. */
+static int build_spans(engine *e) {
+    int n = 0;
+    for (int i = 0; i < e->n_running; i++) {
+        sequence *s = e->running[i];
+        size_t from = ready(s), end = from + (size_t)e->items[i].n_tokens;
+        if (end == from || chain_reserve(s->chain, end) < 0) continue;
+        e->planned[n] = s;
+        e->spans[n++] = (model_span){.tokens = s->tokens + from,
+                                     .n_tokens = (int)(end - from),
+                                     .pos = from,
+                                     .pages = chain_pages(s->chain),
+                                     .n_logits = count_rows(s, from, end)};
+    }
+    return n;
+}
+
+static void add_job(sequence *s, float *row, sample_job *job) {
+    const icp_request_opts *o = &s->request->opts;
+    *job = (sample_job){.row = row,
+                        .opts = o,
+                        .tokens = s->tokens,
+                        .n_prompt = o->n_prompt,
+                        .n_tokens = s->n_tokens,
+                        .choice = s->choice,
+                        .known = -1,
+                        .owner = s};
+}
+
+/* The row after token `at` of s: to whom it may concern. Returns the number of jobs added. */
+static int use_row(engine *e, sequence *s, size_t at, float *row, sample_job *job) {
+    const icp_request_opts *o = &s->request->opts;
+    if (at >= s->rows_from && at < o->n_prompt && o->on_logits)
+        request_show_logits(s->request, at, row, e->limits.n_vocab);
+    if (at + 1 == s->n_tokens && s->max_new > 0) {
+        add_job(s, row, job);
+        job->ban_ends = s->n_tokens - o->n_prompt < (size_t)o->min_tokens;
+        job->logprobs = o->logprobs >= 0;
+        return 1;
+    }
+    if (at < s->rows_from || at + 1 >= o->n_prompt || !o->prompt_logprobs) return 0;
+    add_job(s, row, job);
+    job->position = at + 1;
+    job->known = s->tokens[at + 1];
+    job->logprobs = true;
+    return 1;
+}
+
+/* Publishes what the model wrote; returns the number of sampling jobs. */
+static int harvest(engine *e, int n_spans) {
+    float *row = e->logits;
+    int n_jobs = 0;
+    for (int i = 0; i < n_spans; i++) {
+        sequence *s = e->planned[i];
+        const model_span *span = &e->spans[i];
+        size_t end = span->pos + (size_t)span->n_tokens;
+        int n_logits = span->n_logits;
+        chain_publish(s->chain, s->tokens + span->pos, (size_t)span->n_tokens);
+        note_ready(e, s, end, false);
+        for (int k = n_logits; k > 0; k--, row += e->limits.n_vocab)
+            n_jobs += use_row(e, s, end - (size_t)k, row, &e->jobs[n_jobs]);
+        if (s->rows_from < end) s->rows_from = end < s->request->opts.n_prompt ? end : SIZE_MAX;
+    }
+    return n_jobs;
+}
+
+static void run_job(void *arg, int tile, int thread) {
+    engine *e = arg;
+    sampler_run(e->sampler, &e->jobs[tile], thread);
+}
+
+/* ---- telling -------------------------------------------------------------------------------- */
+
+static int post_prompt(const sample_job *job, sequence *s) {
+    icp_event event = {.kind = ICP_EVENT_PROMPT,
+                       .token = job->token,
+                       .position = job->position,
+                       .chosen = job->chosen,
+                       .n_top = job->n_top,
+                       .stop_index = -1};
+    for (int i = 0; i < job->n_top; i++) event.top[i] = job->top[i];
+    return request_post(s->request, &event);
+}
+
+static void settle_job(engine *e, const sample_job *job) {
+    sequence *s = job->owner;
+    if (s->finished) return;
+    int rc = job->token;
+    if (rc >= 0 && job->known >= 0) {
+        rc = post_prompt(job, s);
+    } else if (rc >= 0) {
+        rc = sequence_accept(s, job);
+        stats_count_output(&e->stats, s);
+    }
+    if (rc < 0) queue_fail(e, s->request, rc);
+}
+
+/* Requests that want only their prompt end when it is there. */
+static void settle_span(engine *e, sequence *s) {
+    if (s->gone) return;
+    if (s->max_new == 0 && ready(s) == s->n_tokens && sequence_end(s, ICP_FINISH_LENGTH) < 0)
+        queue_fail(e, s->request, ICP_ENOMEM);
+    queue_settle(e, s->request);
+}
+
+/* No sequence got a page although the plan had some for it: make room, or give the last one up. */
+static void make_room(engine *e) {
+    if (e->n_running > 1)
+        queue_preempt(e, e->n_running - 1);
+    else if (e->n_running == 1)
+        queue_fail(e, e->running[0]->request, ICP_EAGAIN);
+}
+
+void engine_step(engine *e) {
+    plan(e);
+    int n_spans = build_spans(e);
+    if (n_spans == 0) {
+        make_room(e);
+        return;
+    }
+    model_forward(e->model, e->spans, n_spans, e->logits);
+    e->stats.steps++;
+    int n_jobs = harvest(e, n_spans);
+    if (n_jobs) pool_run(e->pool, n_jobs, run_job, e);
+    for (int i = 0; i < n_jobs; i++) settle_job(e, &e->jobs[i]);
+    for (int i = 0; i < n_spans; i++) settle_span(e, e->planned[i]);
+}
