@@ -26,7 +26,9 @@ void *mem_alloc(size_t size) {
 }
 
 void *mem_zero(size_t count, size_t size) {
-    return refuse() ? NULL : calloc(count ? count : 1, size ? size : 1);
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || refuse()) return NULL;
+    return calloc(1, bytes ? bytes : 1);
 }
 
 void *mem_resize(void *old, size_t count, size_t size) {
