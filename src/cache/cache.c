@@ -52,6 +52,7 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
         mem_free(c);
         return error_set(err, ICP_ENOMEM, "no memory for a cache of %zu bytes", opts->limit);
     }
+    c->random = (uintptr_t)c->bytes; /* not for outsiders to know */
     *out = c;
     return 0;
 }
@@ -116,7 +117,6 @@ void cache_get_stats(const cache *c, cache_stats *out) {
 }
 
 size_t cache_probe(const cache *c, const cache_space *space, const int32_t *tokens, size_t n) {
-    (void)c;
     const page *parent = NULL;
     for (size_t len = 0;;) {
         size_t common;

@@ -44,8 +44,8 @@ typedef struct page {
     uint64_t used;    /* clock at the last use */
     uint32_t heap_at; /* place in the heap of idle leaves */
     uint32_t pins;    /* chains that have it */
-    uint8_t state;
-    uint8_t n; /* published tokens; 0 while HELD */
+    enum page_state state;
+    uint32_t n; /* published tokens; 0 while HELD */
     int32_t tokens[CACHE_PAGE];
 } page;
 
@@ -82,7 +82,7 @@ struct cache {
     size_t spent;       /* of these, in use */
     size_t reclaimable; /* of these, namespaces that live by idle pages alone */
     uint64_t clock;     /* advances with every use */
-    uint64_t random;    /* state of cache_draw */
+    uint64_t random;    /* state of cache_draw; what it decides shows in no result */
     uint64_t evictions, copies, adoptions, duplicates;
 };
 

@@ -183,16 +183,18 @@ static bool copy_from(chain *ch, size_t i, page *donor, const int32_t *tokens, s
     return true;
 }
 
-/* Matches more of the page where the chain ends. True when that page is full now. */
+/* Matches more of the page where the chain ends; the cases are those of README.md. True when that
+ * page is full now. */
 static bool match_page(chain *ch, const int32_t *tokens, size_t end) {
     size_t i = ch->len / CACHE_PAGE, start = i * CACHE_PAGE, n;
     if (grow(ch, i + 1) < 0) return false; /* first of all, for it may evict */
     page *found =
         tree_find(ch->space, parent_at(ch, i), tokens + start, MIN(end - start, CACHE_PAGE), &n);
-    if (start + n <= ch->len) return false;
-    if (n == found->n && (n == CACHE_PAGE || found->state == PAGE_IDLE))
-        attach(ch, i, found);
-    else if (!copy_from(ch, i, found, tokens + start, n))
+    if (start + n <= ch->len) return false; /* a */
+    bool whole = n == found->n && (n == CACHE_PAGE || found->state == PAGE_IDLE);
+    if (whole)
+        attach(ch, i, found);                             /* b, c */
+    else if (!copy_from(ch, i, found, tokens + start, n)) /* d */
         return false;
     ch->len = start + n;
     return n == CACHE_PAGE;
