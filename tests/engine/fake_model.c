@@ -1,0 +1,151 @@
+#include "fake_model.h"
+
+#include <assert.h>
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+struct model {
+    model_info info;
+    pthread_mutex_t gate, lock;
+    int32_t poison;
+    fake_counts counts;
+    int max_tokens, max_logits;
+};
+
+static uint64_t mix(uint64_t x) { /* splitmix64 */
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+static uint64_t kv_of(uint64_t before, int32_t token, size_t pos) {
+    return mix(mix(before ^ (uint64_t)token) + pos);
+}
+
+static void fill_row(uint64_t seed, float *row) {
+    for (int i = 0; i < FAKE_VOCAB; i++)
+        row[i] = (float)(mix(seed + (uint64_t)i) >> 40) * 0x1p-24f * 12 - 6;
+}
+
+void fake_logits(const int32_t *tokens, size_t n, float *row) {
+    uint64_t kv = 0, sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        kv = kv_of(kv, tokens[i], i);
+        sum = mix(sum ^ kv);
+    }
+    fill_row(sum, row);
+}
+
+model *fake_model_open(void) {
+    model *m = mem_zero(1, sizeof *m);
+    m->info = (model_info){.arch = "fake",
+                           .name = "",
+                           .n_vocab = FAKE_VOCAB,
+                           .n_ctx_train = FAKE_CTX,
+                           .n_ctx = FAKE_CTX,
+                           .page_size = KERN_PAGE * sizeof(uint64_t)};
+    m->poison = -1;
+    pthread_mutex_init(&m->gate, NULL);
+    pthread_mutex_init(&m->lock, NULL);
+    return m;
+}
+
+void fake_model_close(model **m) {
+    pthread_mutex_destroy(&(*m)->gate);
+    pthread_mutex_destroy(&(*m)->lock);
+    mem_free(*m);
+    *m = NULL;
+}
+
+void fake_model_stop(model *m) {
+    pthread_mutex_lock(&m->gate);
+}
+void fake_model_go(model *m) {
+    pthread_mutex_unlock(&m->gate);
+}
+
+void fake_model_poison(model *m, int32_t token) {
+    pthread_mutex_lock(&m->lock);
+    m->poison = token;
+    pthread_mutex_unlock(&m->lock);
+}
+
+fake_counts fake_model_counts(model *m) {
+    pthread_mutex_lock(&m->lock);
+    fake_counts counts = m->counts;
+    m->counts = (fake_counts){0};
+    pthread_mutex_unlock(&m->lock);
+    return counts;
+}
+
+/* ---- model.h --------------------------------------------------------------------------------- */
+
+const model_info *model_get_info(const model *m) {
+    return &m->info;
+}
+
+int model_reserve(model *m, int max_tokens, int max_logits) {
+    m->max_tokens = max_tokens;
+    m->max_logits = max_logits;
+    return 0;
+}
+
+void model_copy_page(void *arg, void *to, const void *from, int n_tokens) {
+    memcpy(to, from, (size_t)n_tokens * sizeof(uint64_t));
+}
+
+static uint64_t *slot(const model_span *s, size_t pos) {
+    return (uint64_t *)s->pages[pos / KERN_PAGE] + pos % KERN_PAGE;
+}
+
+static void run_span(model *m, const model_span *s, float **row) {
+    size_t end = s->pos + (size_t)s->n_tokens;
+    assert(end <= FAKE_CTX);
+    for (size_t pos = s->pos; pos < end; pos++) {
+        int32_t token = s->tokens[pos - s->pos];
+        assert(token >= 0 && token < FAKE_VOCAB);
+        *slot(s, pos) = kv_of(pos ? *slot(s, pos - 1) : 0, token, pos);
+    }
+    uint64_t sum = 0;
+    for (size_t pos = 0; pos < end; pos++) {
+        sum = mix(sum ^ *slot(s, pos));
+        if (pos + (size_t)s->n_logits < end) continue;
+        fill_row(sum, *row);
+        if (m->poison >= 0 && s->tokens[pos - s->pos] == m->poison) (*row)[7] = NAN;
+        *row += FAKE_VOCAB;
+    }
+}
+
+/* A page that one span writes appears in no other. */
+static void check_pages(const model_span *spans, int n) {
+    for (int i = 0; i < n; i++)
+        for (size_t p = spans[i].pos / KERN_PAGE;
+             p * KERN_PAGE < spans[i].pos + (size_t)spans[i].n_tokens; p++)
+            for (int j = 0; j < n; j++)
+                for (size_t q = 0;
+                     j != i && q * KERN_PAGE < spans[j].pos + (size_t)spans[j].n_tokens; q++)
+                    assert(spans[i].pages[p] != spans[j].pages[q]);
+}
+
+void model_forward(model *m, const model_span *spans, int n_spans, float *logits) {
+    pthread_mutex_lock(&m->gate);
+    pthread_mutex_unlock(&m->gate);
+    pthread_mutex_lock(&m->lock);
+    int tokens = 0, rows = 0, decode = 0;
+    check_pages(spans, n_spans);
+    for (int i = 0; i < n_spans; i++) {
+        tokens += spans[i].n_tokens;
+        rows += spans[i].n_logits;
+        decode += spans[i].n_tokens == 1;
+        assert(spans[i].n_tokens > 0 && spans[i].n_logits <= spans[i].n_tokens);
+        run_span(m, &spans[i], &logits);
+    }
+    assert(tokens <= m->max_tokens && rows <= m->max_logits);
+    m->counts.passes++;
+    m->counts.tokens += (size_t)tokens;
+    m->counts.mixed += decode > 0 && decode < n_spans;
+    m->counts.most_tokens = MAX(m->counts.most_tokens, tokens);
+    pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,32 @@
+/* A stand-in for the model: exact by construction, cheap, and sensitive to every mistake.
+ *
+ * The "KV" of a token is one number in its page slot, made of the KV before it, the token and the
+ * position; the logits after a token are made of all numbers up to it, read from the pages. A page
+ * that is shared wrongly, not written, or written twice changes the logits. */
+#ifndef FAKE_MODEL_H
+#define FAKE_MODEL_H
+
+#include "model.h"
+
+enum { FAKE_VOCAB = 300, FAKE_CTX = 2048 };
+
+model *fake_model_open(void);
+void fake_model_close(model **m);
+
+/* The logits after tokens[0..n), without any page. */
+void fake_logits(const int32_t *tokens, size_t n, float *row);
+
+/* Lets the next pass wait until fake_model_go. */
+void fake_model_stop(model *m);
+void fake_model_go(model *m);
+/* Makes the logits after any sequence that contains this token NaN; -1: none. */
+void fake_model_poison(model *m, int32_t token);
+
+typedef struct fake_counts {
+    size_t passes, tokens;
+    int most_tokens; /* in one pass */
+    size_t mixed;    /* passes with prefill and decode rows */
+} fake_counts;
+fake_counts fake_model_counts(model *m); /* since the last call */
+
+#endif
