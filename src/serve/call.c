@@ -1,0 +1,134 @@
+/* A call: one HTTP request from its headers to the end of its answer. Sleep, wake, and what the
+ * watcher does to it; the rest of its life is in http.c. See serve_internal.h for the states. */
+#include <sys/socket.h>
+
+#include "serve_internal.h"
+
+#define KEEP_ALIVE_AFTER 5.0 /* seconds without a byte of a stream */
+
+static void wake(call *c) {
+    if (c->asleep) {
+        c->asleep = false;
+        MHD_resume_connection(c->mhd);
+    } else {
+        c->woken = true;
+    }
+}
+
+void call_wake(call *c) {
+    pthread_mutex_lock(&c->lock);
+    wake(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void call_wake_arg(void *c) {
+    call_wake(c);
+}
+
+/* Finds out whether a client that has closed its sending side still reads (watch.c). Bytes may go
+ * past libmicrohttpd only while it is suspended and has not begun an answer. */
+static void probe(call *c) {
+    static const char interim[] = "HTTP/1.1 102 Processing\r\n\r\n";
+    c->probed = true;
+    if (c->state == CALL_STREAMING) {
+        c->ping = true;
+        wake(c);
+    } else if (c->http11) {
+        send(c->conn->fd, interim, sizeof interim - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } else { /* HTTP/1.0 knows no interim answers */
+        c->conn->gone = true;
+        wake(c);
+    }
+}
+
+bool call_sleep(call *c) {
+    pthread_mutex_lock(&c->lock);
+    if (c->conn->half_closed && !c->probed) probe(c);
+    bool sleeps = !c->woken;
+    c->woken = false;
+    if (sleeps) {
+        c->asleep = true;
+        MHD_suspend_connection(c->mhd);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return sleeps;
+}
+
+void call_set_state(call *c, enum call_state state) {
+    pthread_mutex_lock(&c->lock);
+    c->state = state;
+    c->quiet = clock_now();
+    pthread_mutex_unlock(&c->lock);
+}
+
+enum call_state call_get_state(call *c) {
+    pthread_mutex_lock(&c->lock);
+    enum call_state state = c->state;
+    pthread_mutex_unlock(&c->lock);
+    return state;
+}
+
+bool call_take_ping(call *c) {
+    pthread_mutex_lock(&c->lock);
+    bool ping = c->ping;
+    c->ping = false;
+    pthread_mutex_unlock(&c->lock);
+    return ping;
+}
+
+void call_hung_up(call *c) {
+    wake(c);
+}
+
+void call_half_closed(call *c) {
+    if (c->asleep && !c->probed) probe(c);
+}
+
+void call_tick(call *c, double now) {
+    if (c->state != CALL_STREAMING || !c->asleep || now - c->quiet < KEEP_ALIVE_AFTER) return;
+    c->quiet = now;
+    c->ping = true;
+    wake(c);
+}
+
+void call_drop_body(call *c) {
+    c->server->body_bytes -= c->body_held;
+    c->body_held = 0;
+    buf_fini(&c->body);
+}
+
+void call_work(call *c) {
+    json_object *body = json_parse(c->body.data ? c->body.data : "", c->body.len, &c->reply);
+    call_drop_body(c);
+    if (body && !c->conn->gone) c->route->post(c, body);
+    json_object_put(body);
+    if (!c->reply.status && !c->generation)
+        reply_error(&c->reply, 500, "internal_error", NULL, "The request was not answered.");
+    call_set_state(c, c->reply.status ? CALL_REPLYING : CALL_GENERATING);
+    call_wake(c);
+}
+
+call *call_new(server *s, conn *on, struct MHD_Connection *mhd) {
+    call *c = mem_zero(1, sizeof *c);
+    if (!c) return NULL;
+    c->server = s;
+    c->conn = on;
+    c->mhd = mhd;
+    c->tenant = "";
+    c->began = clock_now();
+    pthread_mutex_init(&c->lock, NULL);
+    s->calls++;
+    return c;
+}
+
+void call_free(call *c) {
+    call_drop_body(c);
+    generation_free(&c->generation);
+    reply_fini(&c->reply);
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c->method);
+    mem_free(c->path);
+    mem_free(c->origin);
+    c->server->calls--;
+    mem_free(c);
+}

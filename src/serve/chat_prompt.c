@@ -1,0 +1,210 @@
+/* From the messages of a chat body to token ids: every message checked, then brought to the plain
+ * form that templates expect, then rendered and tokenized by the library. */
+#include <stdio.h>
+#include <string.h>
+
+#include "serve_internal.h"
+
+/* What a template must get from us alone. */
+static const char *const reserved[] = {"messages", "tools", "add_generation_prompt", "bos_token",
+                                       "eos_token"};
+
+static bool is_one_of(const char *text, const char *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(text, list[i])) return true;
+    return false;
+}
+
+/* The text of one content part; NULL with an error. */
+static json_object *part_text(json_object *part, const char *param, reply *error) {
+    json_object *type =
+        json_object_is_type(part, json_type_object) ? field_get(part, "type") : NULL;
+    if (!json_object_is_type(type, json_type_string) || !type) {
+        reply_error(error, 400, "invalid_type", param,
+                    "Invalid value for '%s': expected an object with a 'type'.", param);
+        return NULL;
+    }
+    const char *name = json_object_get_string(type);
+    bool refusal = !strcmp(name, "refusal");
+    if (!refusal && strcmp(name, "text") != 0) {
+        reply_error(error, 400, "unsupported", param,
+                    "Content of type '%s' is not supported in '%s': only text is.", name, param);
+        return NULL;
+    }
+    json_object *text = field_get(part, name);
+    if (text && json_object_is_type(text, json_type_string)) return text;
+    reply_error(error, 400, "invalid_type", param,
+                "Invalid value for '%s': its '%s' must be a string.", param, name);
+    return NULL;
+}
+
+/* A list of parts becomes one string, the parts on lines of their own. */
+static json_object *join_parts(json_object *parts, const char *param, reply *error) {
+    buf text = {0};
+    size_t n = json_object_array_length(parts);
+    for (size_t i = 0; i < n; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s[%zu]", param, i);
+        json_object *piece = part_text(json_object_array_get_idx(parts, i), name, error);
+        if (!piece) break;
+        if (i) buf_putc(&text, '\n');
+        buf_put(&text, json_object_get_string(piece), (size_t)json_object_get_string_len(piece));
+    }
+    json_object *joined =
+        error->status || text.failed
+            ? NULL
+            : json_object_new_string_len(text.data ? text.data : "", (int)text.len);
+    buf_fini(&text);
+    if (!joined) reply_error(error, 503, NULL, NULL, "Out of memory.");
+    return joined;
+}
+
+static bool check_role(json_object *message, size_t at, reply *error) {
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
+    char param[64];
+    snprintf(param, sizeof param, "messages[%zu].role", at);
+    json_object *role = field_get(message, "role");
+    if (!role)
+        return reply_error(error, 400, "missing_field", param, "Missing field: '%s'.", param),
+               false;
+    if (!json_object_is_type(role, json_type_string))
+        return reply_error(error, 400, "invalid_type", param,
+                           "Invalid type for '%s': expected a string, got %s.", param,
+                           json_kind(role)),
+               false;
+    const char *name = json_object_get_string(role);
+    if (!is_one_of(name, roles, COUNT_OF(roles)))
+        return reply_error(error, 400, "invalid_value", param,
+                           "Invalid value for '%s': '%.40s' is not one of system, developer, user, "
+                           "assistant, tool and function.",
+                           param, name),
+               false;
+    if (!strcmp(name, "developer")) /* the newer word, which few templates know */
+        json_object_object_add(message, "role", json_object_new_string("system"));
+    return true;
+}
+
+static bool check_content(json_object *message, size_t at, reply *error) {
+    char param[64];
+    snprintf(param, sizeof param, "messages[%zu].content", at);
+    json_object *content = field_get(message, "content");
+    if (content && json_object_is_type(content, json_type_string)) return true;
+    json_object *plain = NULL;
+    if (content && json_object_is_type(content, json_type_array)) {
+        plain = join_parts(content, param, error);
+    } else if (content) {
+        reply_error(error, 400, "invalid_type", param,
+                    "Invalid type for '%s': expected a string or a list of parts, got %s.", param,
+                    json_kind(content));
+    } else if (!strcmp(json_object_get_string(field_get(message, "role")), "assistant")) {
+        plain = json_object_new_string(""); /* nothing beside tool calls */
+    } else {
+        reply_error(error, 400, "missing_field", param, "Missing field: '%s'.", param);
+    }
+    return plain && json_object_object_add(message, "content", plain) == 0;
+}
+
+static bool check_messages(json_object *messages, reply *error) {
+    size_t n = json_object_array_length(messages);
+    if (n == 0)
+        reply_error(error, 400, "invalid_value", "messages",
+                    "Invalid value for 'messages': the list is empty.");
+    for (size_t i = 0; i < n && !error->status; i++) {
+        json_object *message = json_object_array_get_idx(messages, i);
+        char param[40];
+        snprintf(param, sizeof param, "messages[%zu]", i);
+        if (!json_object_is_type(message, json_type_object))
+            reply_error(error, 400, "invalid_type", param,
+                        "Invalid type for '%s': expected an object, got %s.", param,
+                        json_kind(message));
+        else if (check_role(message, i, error) && check_content(message, i, error))
+            field_of_type(message, "tool_calls", json_type_array, error);
+    }
+    return !error->status;
+}
+
+static bool check_tools(json_object *tools, reply *error) {
+    for (size_t i = 0; i < json_object_array_length(tools); i++) {
+        json_object *tool = json_object_array_get_idx(tools, i);
+        json_object *function =
+            json_object_is_type(tool, json_type_object) ? field_get(tool, "function") : NULL;
+        json_object *name = function && json_object_is_type(function, json_type_object)
+                                ? field_get(function, "name")
+                                : NULL;
+        if (name && json_object_is_type(name, json_type_string)) continue;
+        char param[48];
+        snprintf(param, sizeof param, "tools[%zu].function.name", i);
+        reply_error(error, 400, "invalid_value", param,
+                    "Invalid value for 'tools': item %zu is not a function with a name.", i);
+        return false;
+    }
+    return true;
+}
+
+/* A choice that would have to be enforced cannot be honoured. */
+static bool check_tool_choice(json_object *body, reply *error) {
+    json_object *choice = field_get(body, "tool_choice");
+    const char *name =
+        json_object_is_type(choice, json_type_string) ? json_object_get_string(choice) : "";
+    if (!choice || !strcmp(name, "auto") || !strcmp(name, "none")) return true;
+    reply_error(error, 400, "unsupported", "tool_choice",
+                "'tool_choice' other than 'auto' and 'none' is not supported yet.");
+    return false;
+}
+
+static bool add_template_arguments(json_object *chat, json_object *body, reply *error) {
+    json_object *arguments = field_of_type(body, "chat_template_kwargs", json_type_object, error);
+    if (!arguments) return !error->status;
+    json_object_object_foreach(arguments, key, value) {
+        if (is_one_of(key, reserved, COUNT_OF(reserved)))
+            return reply_error(error, 400, "invalid_value", "chat_template_kwargs",
+                               "Invalid value for 'chat_template_kwargs': it cannot set '%s'.",
+                               key),
+                   false;
+        json_object_object_add(chat, key, json_object_get(value));
+    }
+    return true;
+}
+
+/* The object that the template reads. */
+static bool build_chat(json_object *chat, json_object *body, reply *error) {
+    json_object *messages = field_of_type(body, "messages", json_type_array, error);
+    if (!messages) {
+        reply_error(error, 400, "missing_field", "messages", "Missing field: 'messages'.");
+        return false;
+    }
+    json_object *tools = field_of_type(body, "tools", json_type_array, error);
+    json_object *generate = field_of_type(body, "add_generation_prompt", json_type_boolean, error);
+    json_object *effort = field_of_type(body, "reasoning_effort", json_type_string, error);
+    if (error->status || !check_messages(messages, error)) return false;
+    if (tools && !check_tools(tools, error)) return false;
+    if (!check_tool_choice(body, error) || !add_template_arguments(chat, body, error)) return false;
+    if (effort) json_object_object_add(chat, "reasoning_effort", json_object_get(effort));
+    if (tools && json_object_array_length(tools))
+        json_object_object_add(chat, "tools", json_object_get(tools));
+    json_object_object_add(chat, "messages", json_object_get(messages));
+    bool prompt = !generate || json_object_get_boolean(generate);
+    json_object_object_add(chat, "add_generation_prompt", json_object_new_boolean(prompt));
+    return true;
+}
+
+bool chat_tokenize(call *c, json_object *body, icp_tokens *out) {
+    json_object *chat = json_object_new_object();
+    if (!chat) return reply_error(&c->reply, 503, NULL, NULL, "Out of memory."), false;
+    bool ok = build_chat(chat, body, &c->reply);
+    if (ok) {
+        const char *text = json_object_to_json_string_ext(chat, JSON_C_TO_STRING_PLAIN |
+                                                                    JSON_C_TO_STRING_NOSLASHESCAPE);
+        icp_error err = {.code = ICP_ENOMEM};
+        ok = text && icp_chat_tokenize(c->server->model, text, out, NULL, &err) == 0;
+        if (!ok) reply_icp_error(&c->reply, &err, "messages");
+    }
+    json_object_put(chat);
+    if (ok && out->n == 0) {
+        reply_error(&c->reply, 400, "invalid_value", "messages", "The prompt has no tokens.");
+        icp_tokens_free(out);
+        return false;
+    }
+    return ok;
+}

@@ -1,0 +1,51 @@
+/* The table of routes. */
+#include <string.h>
+
+#include "serve_internal.h"
+
+static const route routes[] = {
+    {"/chat/completions", .v1 = true, .post = chat_start},
+    {"/completions", .v1 = true, .post = completions_start},
+    {"/models", .v1 = true, .get = models_reply},
+    {"/models/", .v1 = true, .get = model_reply},
+    {"/tokenize", .v1 = true, .post = tokenize_reply},
+    {"/detokenize", .v1 = true, .post = detokenize_reply},
+    {"/metrics", .get = metrics_reply},
+    {"/health", .v1 = true, .open = true, .get = health_reply},
+    {"/version", .v1 = true, .open = true, .get = version_reply},
+    {"/", .open = true, .get = page_reply},
+};
+
+static const char *without_v1(const char *path) {
+    return !strncmp(path, "/v1/", 4) ? path + 3 : path;
+}
+
+static bool matches(const route *r, const char *path) {
+    if (r->v1) path = without_v1(path);
+    size_t len = strlen(r->path);
+    bool below = len > 1 && r->path[len - 1] == '/';
+    return below ? !strncmp(path, r->path, len) && path[len] : !strcmp(path, r->path);
+}
+
+const char *route_rest(const route *r, const char *path) {
+    return without_v1(path) + strlen(r->path);
+}
+
+const route *route_find(const char *method, const char *path, reply *r) {
+    const route *found = NULL;
+    for (size_t i = 0; i < COUNT_OF(routes) && !found; i++)
+        if (matches(&routes[i], path)) found = &routes[i];
+    if (!found) {
+        reply_error(r, 404, "unknown_route", NULL, "There is nothing at %.200s.", path);
+        return NULL;
+    }
+    bool reads = !strcmp(method, "GET") || !strcmp(method, "HEAD");
+    if (reads ? found->get != NULL : found->post && !strcmp(method, "POST")) return found;
+    const char *allowed = found->get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    if (!strcmp(method, "OPTIONS"))
+        r->status = 204;
+    else
+        reply_error(r, 405, "method_not_allowed", NULL, "%.200s takes %s.", path, allowed);
+    r->allow = allowed;
+    return NULL;
+}

@@ -1,0 +1,385 @@
+/* What the files of serve share.
+ *
+ *   socket ──▶ http.c ──▶ route.c ─┬─▶ a reply at once                          (GET)
+ *              conn, call          └─▶ work.c ─▶ openai_*.c ─▶ generate.c       (POST)
+ *              watch.c: hang-ups, deadlines, keep-alive
+ *
+ * Threads. One thread of libmicrohttpd ("http") moves bytes and drives every call's state; nothing
+ * on it takes long. Bodies are parsed, rendered and tokenized by the workers ("icp-work-N") while
+ * the connection is suspended. The watcher ("icp-watch") looks at the sockets of suspended
+ * connections. The engine's thread only wakes a call.
+ *
+ * A call goes one way:
+ *
+ *   READING ──▶ WORKING ──┬──▶ REPLYING                                        [call_finish]
+ *      │  body   │worker  └──▶ GENERATING ──┬──▶ REPLYING      one answer
+ *      └─────────┴── error ──▶ REPLYING     └──▶ STREAMING     server-sent events
+ *
+ * Invariants:
+ * 1. The http thread owns a call, except that in WORKING its worker owns everything but `lock`ed
+ *    fields. Nobody else touches it outside the lock. Requests to the engine (icp_next, icp_cancel,
+ *    icp_request_free) are made by the owner only, and never under a lock.
+ * 2. A connection is suspended only by call_sleep and resumed only by call_wake, both under the
+ *    call's lock; a wake that finds the call awake is remembered and makes the next sleep fail.
+ * 3. Locks are taken in the order watch, call. The engine may call call_wake under locks of its
+ *    own. */
+#ifndef SERVE_INTERNAL_H
+#define SERVE_INTERNAL_H
+
+#include <json-c/json.h>
+#include <microhttpd.h>
+#include <pthread.h>
+
+#include "base.h"
+#include "serve.h"
+
+typedef struct server server;
+typedef struct conn conn;
+typedef struct call call;
+typedef struct generation generation;
+typedef struct watch watch;
+typedef struct workers workers;
+
+/* ---- replies (reply.c) ---------------------------------------------------------------------- */
+
+/* A whole answer. */
+typedef struct reply {
+    int status;       /* 0: there is none yet */
+    const char *type; /* of the body; NULL: application/json */
+    buf body;
+    const char *page; /* instead of the body: static text of page_len bytes */
+    size_t page_len;
+    const char *allow; /* methods, for 405 and OPTIONS */
+    int retry_after;   /* seconds; 0: not said */
+    bool never_retry;  /* the same request would fail again */
+} reply;
+
+/* Makes *r the error {"error":{message,type,param,code}}. code and param may be NULL. What the
+ * sentence quotes is capped and escaped. An error that is there already stays. */
+void reply_error(reply *r, int status, const char *code, const char *param, const char *format, ...)
+    PRINTF_LIKE(5, 6);
+/* The error of a library call, with the status that fits its code. */
+void reply_icp_error(reply *r, const icp_error *err, const char *param);
+/* The one that agents recognise and answer by compacting their context. */
+void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx);
+/* Appends {"message":…,"type":…,"param":…,"code":…}. */
+void put_error_object(buf *out, int status, const char *code, const char *param, const char *text);
+void reply_fini(reply *r);
+
+/* ---- JSON in (json_read.c) ------------------------------------------------------------------ */
+
+enum { JSON_MAX_DEPTH = 64 };
+
+/* Parses a whole body, text[len] being NUL. NULL and a 400 that says where, when it is not JSON
+ * (RFC 8259), not UTF-8, deeper than JSON_MAX_DEPTH, or of so many values that it would take much
+ * more memory than the text. The caller puts the result with json_object_put. */
+json_object *json_parse(const char *text, size_t len, reply *error);
+
+enum field_type { FIELD_BOOL, FIELD_INT, FIELD_FLOAT };
+
+/* A scalar member of a JSON object and where it goes: a bool, int or float at `offset`. */
+typedef struct field {
+    const char *name;
+    enum field_type type;
+    size_t offset;
+    double min, max; /* inclusive; of numbers */
+} field;
+
+/* Reads the fields of a table that are there and not null; others keep their value. prefix is put
+ * before names in errors ("stream_options."). The first wrong one goes to *error. */
+bool fields_read(json_object *object, const char *prefix, const field *table, size_t n, void *into,
+                 reply *error);
+
+/* A member; NULL when it is absent or null. */
+json_object *field_get(json_object *object, const char *name);
+/* A member of one type; NULL when absent, null, or (with an error) of another type. */
+json_object *field_of_type(json_object *object, const char *name, enum json_type type,
+                           reply *error);
+/* Token ids of an array. false with an error: something else than integers in [0, n_vocab). */
+bool json_token_ids(json_object *array, const char *param, size_t n_vocab, icp_tokens *out,
+                    reply *error);
+/* Says the JSON type of a value for people: "a string", "an array" … */
+const char *json_kind(json_object *value);
+
+/* ---- what a body asks for (openai_request.c) ------------------------------------------------ */
+
+/* The fields that chat and completions have in common. */
+typedef struct generate_opts {
+    icp_request_opts request; /* its pointers point into the body's JSON or to what follows */
+    const char **stop;
+    icp_tokens stop_tokens;
+    icp_logit_bias *bias;
+    int max_tokens; /* -1: not said */
+    bool stream, include_usage, continuous_usage, skip_special;
+} generate_opts;
+
+/* The caller calls generate_opts_fini in any case. */
+bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, reply *error);
+void generate_opts_fini(generate_opts *o);
+
+/* ---- generation (generate.c, encode.c, openai_chat.c, openai_completions.c) ----------------- */
+
+enum { N_LISTS = 4 }; /* JSON lists that a dialect keeps for log-probabilities */
+
+/* Log-probabilities of a run of tokens, as items of JSON lists. */
+typedef struct logprobs {
+    buf list[N_LISTS];
+    size_t offset; /* characters of text before the next token */
+} logprobs;
+
+/* A prompt: one request of the engine. */
+typedef struct prompt {
+    icp_tokens ids;
+    char *echo; /* its text, when the answer repeats it */
+    size_t echo_len;
+    logprobs logprobs;    /* of its tokens, when asked for */
+    icp_request *request; /* NULL before it is submitted and when it is done */
+} prompt;
+
+/* One completion in the making. Text and log-probabilities are what no chunk has carried yet. */
+typedef struct choice {
+    prompt *prompt;
+    size_t index;
+    buf text;
+    logprobs logprobs;
+    const char *finish; /* NULL: goes on */
+    bool begun;
+} choice;
+
+enum chunk { CHUNK_FIRST, CHUNK_TEXT, CHUNK_LAST };
+
+/* What differs between the APIs. */
+typedef struct dialect {
+    const char *id_prefix, *object, *chunk_object;
+    /* Adds a token; chosen NULL: the first of a prompt, which has no probability. */
+    void (*add_logprob)(generation *g, logprobs *to, int32_t token, const icp_event *event);
+    /* Appends one choice: of a chunk (false: this dialect has no such chunk), of a whole answer. */
+    bool (*put_chunk)(const generation *g, buf *out, choice *c, enum chunk kind);
+    void (*put_whole)(const generation *g, buf *out, choice *c);
+} dialect;
+
+/* All completions of one call.
+ *
+ *   prompts  0 .. n_done .. n_submitted .. n_prompts     (done in any order)
+ *   choices  n of each prompt, in a row
+ *
+ * Prompts are submitted in order as far as the engine's queue takes them; when one is done the next
+ * follows. A stream's bytes wait in `out`; they are encoded when the socket asks for them, so that
+ * a slow reader holds events in the engine and little here. */
+struct generation {
+    call *call;
+    const dialect *dialect;
+    json_object *body; /* holds what opts points to, until all is submitted */
+    generate_opts opts;
+    bool echo;
+
+    prompt *prompts;
+    size_t n_prompts, n_submitted, n_done;
+    choice *choices;
+
+    char id[64];
+    int64_t created;
+    icp_usage usage;    /* of the prompts that are done */
+    size_t n_generated; /* tokens so far */
+    reply failure;      /* status: 0 while all is well */
+    buf out;            /* of the stream */
+    size_t out_at;      /* sent so far */
+    bool begun;         /* something went into the stream */
+    bool ended;         /* the stream's last byte is in out */
+};
+
+/* A generation with its options read from the body, and n_prompts prompts to be filled in; NULL
+ * with an error in c->reply. generation_submit starts it and makes it the call's; on failure it
+ * leaves an error and frees it. */
+generation *generation_new(call *c, const dialect *d, json_object *body, size_t n_prompts);
+void generation_submit(generation *g);
+
+/* Takes what the engine has ready. */
+void generation_pump(generation *g);
+/* True unless one whole answer is due: a stream that failed before its first byte is an error. */
+bool generation_streams(const generation *g);
+bool generation_done(const generation *g);
+/* The answer, or the error, of a finished generation. */
+void generation_reply(generation *g, reply *r);
+/* Takes at most max bytes of the stream; 0: none ready, -1: it has ended. */
+long generation_read(generation *g, char *to, size_t max);
+/* Puts a comment into the stream. */
+void generation_ping(generation *g);
+/* Ends it with an error: the server stops. */
+void generation_cancel(generation *g);
+void generation_free(generation **g);
+
+/* Encoders (encode.c). */
+void encode_chunk(generation *g, choice *c, enum chunk kind);
+void encode_end(generation *g); /* usage when asked for, the error if any, [DONE] */
+void encode_answer(generation *g, buf *out);
+void put_json_string(buf *out, const char *text, size_t len);
+void put_logprob(buf *out, float value); /* finite, whatever it was */
+/* The bytes of one token; *len of them, NUL-terminated, icp_free. NULL: no memory. */
+char *token_bytes(const generation *g, int32_t token, size_t *len);
+
+/* The prompt of a chat body: checked messages, tools and template arguments, tokenized. */
+bool chat_tokenize(call *c, json_object *body, icp_tokens *out);
+
+/* Start a generation or leave an error in c->reply: routes. */
+void chat_start(call *c, json_object *body);
+void completions_start(call *c, json_object *body);
+
+/* ---- routes (route.c, endpoints.c, metrics.c) ----------------------------------------------- */
+
+typedef struct route {
+    const char *path;     /* begins with "/"; one that ends with "/" takes everything below */
+    bool v1;              /* also below /v1 */
+    bool open;            /* asks for no key, and works before the model is loaded */
+    void (*get)(call *c); /* on the http thread; takes HEAD too */
+    void (*post)(call *c, json_object *body); /* on a worker */
+} route;
+
+/* The route for a method and path; NULL with a 404, a 405 that names the methods, or the 204 of
+ * OPTIONS. */
+const route *route_find(const char *method, const char *path, reply *r);
+/* What of a path follows the route's own. */
+const char *route_rest(const route *r, const char *path);
+
+void health_reply(call *c);
+void version_reply(call *c);
+void page_reply(call *c);
+void models_reply(call *c);
+void model_reply(call *c);
+void metrics_reply(call *c);
+void tokenize_reply(call *c, json_object *body);
+void detokenize_reply(call *c, json_object *body);
+
+/* The exposition of Prometheus, for a model of this name. */
+void metrics_write(buf *out, const icp_stats *stats, const char *model);
+
+extern const unsigned char page_html[]; /* page.html, embedded */
+extern const size_t page_html_len;
+/* The page loads nothing from anywhere and talks to this server only. */
+#define PAGE_POLICY                                                                                \
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "                  \
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "                     \
+    "frame-ancestors 'none'"
+
+/* ---- who may call (auth.c) ------------------------------------------------------------------ */
+
+/* The tenant of a presented key ("" when none are configured); NULL: not one of ours. Takes the
+ * same time whatever the key. */
+const char *keys_find(const serve_keys *keys, const char *presented);
+/* True when a page of this origin may call. */
+bool origin_allowed(const char *cors, const char *origin);
+/* True unless the name in a Host header shows that another site's page reached a server that only
+ * listens to its own machine (DNS rebinding). */
+bool host_is_local(const char *host);
+
+/* ---- workers (work.c) ----------------------------------------------------------------------- */
+
+int workers_open(int n, workers **out);
+void workers_add(workers *w, call *c); /* call_work(c) will run on one of them */
+void workers_close(workers **w);       /* after the last call */
+
+/* ---- watcher (watch.c) ---------------------------------------------------------------------- */
+
+int watch_open(server *s, watch **out);
+void watch_close(watch **w);
+void watch_add(watch *w, conn *c);
+void watch_remove(watch *w, conn *c);
+/* A call on the connection begins (NULL: has ended), and with it the time for the request to
+ * arrive. False when time had run out before, and the client was told. */
+bool watch_call(watch *w, conn *c, call *current);
+void watch_progress(watch *w, conn *c, size_t n); /* n more bytes of the body arrived */
+bool watch_complete(watch *w, conn *c);           /* the request is here: no deadline any more */
+/* Keeps the socket after libmicrohttpd has closed it, until the client has read our answer. */
+void watch_linger(watch *w, int fd);
+/* Wakes every call; with force, shuts down their sockets as well. */
+void watch_wake_all(watch *w, bool force);
+
+/* ---- connections and calls (http.c, call.c) ------------------------------------------------- */
+
+struct conn {
+    int fd;
+    struct conn *prev, *next; /* list of watch */
+    call *call;               /* under watch's lock */
+    double deadline;          /* of the request being read; under watch's lock; 0: none */
+    bool expired;             /* under watch's lock: deadline passed, 408 sent */
+    atomic_bool gone;         /* reset, or closed in both directions */
+    atomic_bool half_closed;  /* the client sends no more; it may still read */
+};
+
+enum call_state { CALL_READING, CALL_WORKING, CALL_REPLYING, CALL_GENERATING, CALL_STREAMING };
+
+struct call {
+    server *server;
+    conn *conn;
+    struct MHD_Connection *mhd;
+    call *next_work; /* in the workers' queue */
+    const route *route;
+    char *method, *path, *origin;
+    bool http11;
+    char id[129]; /* x-request-id */
+    const char *tenant;
+    double began;
+
+    buf body;
+    size_t body_len;  /* also counts what was thrown away */
+    size_t body_held; /* counted in server.body_bytes */
+    bool linger;      /* answered before the body was read */
+
+    reply reply;
+    generation *generation;
+    int status; /* for the log */
+
+    pthread_mutex_t lock; /* guards what follows */
+    enum call_state state;
+    bool asleep;  /* suspended */
+    bool woken;   /* call_wake found it awake */
+    bool probed;  /* whether a half-closed client still listens was asked */
+    bool ping;    /* the stream wants a comment */
+    double quiet; /* since when nothing was sent */
+};
+
+void call_wake(call *c); /* from any thread */
+void call_wake_arg(void *c);
+/* Suspends the connection unless there was a wake: then false, and the caller looks again. */
+bool call_sleep(call *c);
+void call_set_state(call *c, enum call_state state);
+enum call_state call_get_state(call *c);
+bool call_take_ping(call *c);
+void call_drop_body(call *c);
+call *call_new(server *s, conn *on, struct MHD_Connection *mhd); /* NULL: no memory */
+void call_free(call *c); /* with its generation, which is cancelled */
+/* The watcher's part, with the call's lock held by these. */
+void call_hung_up(call *c);
+void call_half_closed(call *c);
+void call_tick(call *c, double now);
+/* Parses the body and runs the route: a worker's job. */
+void call_work(call *c);
+
+/* ---- the server (serve.c) ------------------------------------------------------------------- */
+
+struct server {
+    const serve_opts *opts;
+    size_t max_body;
+    double read_timeout;
+    bool loopback; /* listens to this machine only */
+    int64_t began; /* seconds since 1970 */
+
+    struct MHD_Daemon *daemon;
+    workers *workers;
+    watch *watch;
+
+    atomic_bool ready; /* model, engine and name below are set */
+    icp_model *model;
+    icp_engine *engine;
+    const char *name;
+
+    atomic_bool draining;     /* new requests are refused */
+    atomic_bool stopping;     /* running ones are cancelled */
+    atomic_long calls;        /* between their first byte and the end */
+    atomic_size_t body_bytes; /* of all bodies held */
+};
+
+int http_start(server *s, int listen_fd, icp_error *err);
+void http_stop(server *s);
+
+#endif
