@@ -1,0 +1,52 @@
+/* A test bed: an engine on the fake model, and requests run to their end. */
+#ifndef BED_H
+#define BED_H
+
+#include "engine.h"
+#include "fake_model.h"
+
+enum { BED_BOS = 1, BED_EOS = 2, BED_BYTES = 3, BED_WORDS = 259 };
+
+typedef struct bed {
+    model *model;
+    tokenizer *tok;
+    pool *pool;
+    engine *engine;
+} bed;
+
+/* opts: what differs from a roomy engine; its model, tok and pool are filled in. */
+void bed_open(bed *b, engine_opts opts);
+void bed_close(bed *b);
+
+enum { BED_MOST = 512 };
+typedef struct outcome { /* of one completion */
+    int32_t token[BED_MOST];
+    int n;
+    buf text;
+    enum icp_finish finish;
+    int stop_index;
+    bool finished;
+} outcome;
+
+typedef struct result { /* of a request */
+    outcome *choice;    /* n of them */
+    int n;
+    int error;
+    icp_usage usage;
+} result;
+
+request *bed_submit(bed *b, const icp_request_opts *opts);
+/* Reads r to its end, checks the order of its events, frees it. */
+result bed_finish(request **r, int n);
+result bed_run(bed *b, const icp_request_opts *opts);
+void result_fini(result *r);
+
+/* A prompt of n tokens (words only), the first n_shared the same whatever the seed. */
+void bed_prompt(int32_t *tokens, size_t n, size_t n_shared, unsigned seed);
+/* Neutral options for greedy decoding of n_tokens that no end token stops. */
+icp_request_opts bed_greedy(const int32_t *prompt, size_t n, int n_tokens);
+
+/* What a completion must be: the fake model's logits and the sampler, token by token, no engine. */
+void bed_expect(const icp_request_opts *opts, int choice, outcome *out);
+
+#endif
