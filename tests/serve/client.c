@@ -70,6 +70,10 @@ void fixture_start(serve_opts *opts) {
 
 int fixture_stop(void) {
     kill(getpid(), SIGTERM);
+    return fixture_wait();
+}
+
+int fixture_wait(void) {
     pthread_join(fixture.thread, NULL);
     return fixture.rc;
 }

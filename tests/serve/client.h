@@ -16,7 +16,8 @@ void fixture_block_signals(void);
 void fixture_start(serve_opts *opts);
 /* Likewise, while loading goes on. */
 void fixture_start_loading(serve_opts *opts);
-int fixture_stop(void); /* SIGTERM; what serve_run returned */
+int fixture_stop(void); /* SIGTERM, then: */
+int fixture_wait(void); /* what serve_run returns */
 int fixture_port(void);
 void fixture_wait_idle(void); /* until no request lives in the engine */
 
