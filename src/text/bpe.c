@@ -37,7 +37,7 @@ static int read_token(tokenizer *t, int32_t id, text_str text) {
     int type = t->types[id];
     bool plain = type == TOKEN_UNKNOWN || type == TOKEN_CONTROL || type == TOKEN_USER;
     long n = plain ? -1 : put_bytes(text, bytes);
-    if (n < 0) memcpy(bytes, text.data, text.len);
+    if (n < 0 && text.len) memcpy(bytes, text.data, text.len);
     t->bytes[id] = (text_str){bytes, n < 0 ? text.len : (size_t)n};
     if (n >= 0 && type == TOKEN_NORMAL) token_table_put(&t->table, id);
     return 0;

@@ -44,7 +44,7 @@ static size_t put_spaces(text_str text, char *out) {
 static int read_token(tokenizer *t, int32_t id, text_str text) {
     char *key = arena_alloc(&t->mem, 2 * text.len + 1), *bytes = key + text.len;
     if (!key) return ICP_ENOMEM;
-    memcpy(key, text.data, text.len);
+    if (text.len) memcpy(key, text.data, text.len);
     t->keys[id] = (text_str){key, text.len};
     t->bytes[id] = t->keys[id];
     switch (t->types[id]) {

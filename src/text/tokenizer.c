@@ -55,22 +55,21 @@ static int check(const text_vocab *vocab, enum tokenizer_kind kind, icp_error *e
 /* Tokens that end a turn, by the names that chat models give them. Only control tokens count: an
  * ordinary token that happens to be called "</s>" ends nothing. */
 static const char *const turn_ends[] = {
-    "<|im_end|>",            /* ChatML: SmolLM2, Qwen */
-    "<|eot_id|>",            /* Llama 3 */
-    "<|eom_id|>",            /* Llama 3.1, before a tool answers */
-    "<|eot|>",               /* Llama 4 */
-    "<|end|>",               /* Phi 3 */
-    "<end_of_turn>",         /* Gemma 2, 3 */
-    "<turn|>",               /* Gemma 4 */
-    "<|endoftext|>",         /* GPT-2, Qwen */
-    "<|end_of_text|>",       /* Llama 3, Granite */
-    "</s>",                  /* Llama 2, Mistral */
-    "<eos>",                 /* Gemma */
-    "<|return|>",            /* gpt-oss: the last message of an answer */
-    "<|call|>",              /* gpt-oss: a tool is called */
-    "<|END_OF_TURN_TOKEN|>", /* Command R */
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", /* DeepSeek */
+    "<|im_end|>",                              /* ChatML: SmolLM2, Qwen */
+    "<|eot_id|>",                              /* Llama 3 */
+    "<|eom_id|>",                              /* Llama 3.1, before a tool answers */
+    "<|eot|>",                                 /* Llama 4 */
+    "<|end|>",                                 /* Phi 3 */
+    "<end_of_turn>",                           /* Gemma 2, 3 */
+    "<turn|>",                                 /* Gemma 4 */
+    "<|endoftext|>",                           /* GPT-2, Qwen */
+    "<|end_of_text|>",                         /* Llama 3, Granite */
+    "</s>",                                    /* Llama 2, Mistral */
+    "<eos>",                                   /* Gemma */
+    "<|return|>",                              /* gpt-oss: the last message of an answer */
+    "<|call|>",                                /* gpt-oss: a tool is called */
+    "<|END_OF_TURN_TOKEN|>",                   /* Command R */
+    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", /* DeepSeek */
 };
 
 static void find_ends(tokenizer *t, const text_vocab *vocab) {
