@@ -30,23 +30,24 @@ static long put_bytes(text_str text, char *out) {
 }
 
 /* Ordinary tokens mean bytes; added ones, and those with a character that means none, mean what
- * they say. */
-static int read_token(tokenizer *t, int32_t id, text_str text) {
-    char *bytes = arena_alloc(&t->mem, text.len + 1);
-    if (!bytes) return ICP_ENOMEM;
+ * they say. Written to room; returns the length. */
+static size_t read_token(tokenizer *t, int32_t id, text_str text, char *room) {
     int type = t->types[id];
     bool plain = type == TOKEN_UNKNOWN || type == TOKEN_CONTROL || type == TOKEN_USER;
-    long n = plain ? -1 : put_bytes(text, bytes);
-    if (n < 0 && text.len) memcpy(bytes, text.data, text.len);
-    t->bytes[id] = (text_str){bytes, n < 0 ? text.len : (size_t)n};
+    long n = plain ? -1 : put_bytes(text, room);
+    if (n < 0 && text.len) memcpy(room, text.data, text.len);
+    t->bytes[id] = (text_str){room, n < 0 ? text.len : (size_t)n};
     if (n >= 0 && type == TOKEN_NORMAL) token_table_put(&t->table, id);
-    return 0;
+    return t->bytes[id].len;
 }
 
 int bpe_read_tokens(tokenizer *t, const text_vocab *vocab) {
     t->keys = t->bytes;
     TRY(token_table_init(&t->table, &t->mem, t->keys, t->n));
-    for (size_t id = 0; id < t->n; id++) TRY(read_token(t, (int32_t)id, vocab->tokens[id]));
+    char *room = arena_alloc(&t->mem, vocab_text_size(vocab));
+    if (!room) return ICP_ENOMEM;
+    for (size_t id = 0; id < t->n; id++)
+        room += read_token(t, (int32_t)id, vocab->tokens[id], room);
     /* A merge may also make a user-defined token, where no ordinary one has the same bytes. */
     for (size_t id = 0; id < t->n; id++)
         if (t->types[id] == TOKEN_USER) token_table_put(&t->table, (int32_t)id);

@@ -123,6 +123,7 @@ struct pretok {
 static void *regex_alloc(size_t size, void *arg) {
     return mem_alloc(size);
 }
+
 static void regex_free(void *block, void *arg) {
     mem_free(block);
 }
@@ -143,13 +144,15 @@ static const struct family *find_family(text_str name) {
     return NULL;
 }
 
+/* Says what is unknown, and the first name of each family. */
 static int refuse(text_str name, icp_error *err) {
     buf known = {0};
-    for (size_t i = 0; i < COUNT_OF(families); i++) buf_printf(&known, " %s", families[i].names);
-    int rc = known.failed
-                 ? ICP_ENOMEM
-                 : error_set(err, ICP_EUNSUPPORTED, "unknown pre-tokenizer '%.*s'; known are%s",
-                             (int)MIN(name.len, 60), name.data, known.data);
+    for (size_t i = 0; i < COUNT_OF(families); i++)
+        buf_printf(&known, " %.*s", (int)strcspn(families[i].names, " "), families[i].names);
+    int rc = known.failed ? ICP_ENOMEM
+                          : error_set(err, ICP_EUNSUPPORTED,
+                                      "unknown pre-tokenizer '%.*s'; known are%s and their aliases",
+                                      (int)MIN(name.len, 60), name.data, known.data);
     buf_fini(&known);
     return rc;
 }

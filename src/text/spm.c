@@ -41,35 +41,35 @@ static size_t put_spaces(text_str text, char *out) {
     return n;
 }
 
-static int read_token(tokenizer *t, int32_t id, text_str text) {
-    char *key = arena_alloc(&t->mem, 2 * text.len + 1), *bytes = key + text.len;
-    if (!key) return ICP_ENOMEM;
-    if (text.len) memcpy(key, text.data, text.len);
-    t->keys[id] = (text_str){key, text.len};
+/* Writes key and bytes of a token to room and returns the length of both. */
+static size_t read_token(tokenizer *t, int32_t id, text_str text, char *room) {
+    char *bytes = room + text.len;
+    size_t n = 0;
+    if (text.len) memcpy(room, text.data, text.len);
+    t->keys[id] = (text_str){room, text.len};
     t->bytes[id] = t->keys[id];
-    switch (t->types[id]) {
-    case TOKEN_BYTE: {
+    if (t->types[id] == TOKEN_BYTE && byte_of(text) >= 0) {
         int byte = byte_of(text);
-        if (byte < 0) break;
-        bytes[0] = (char)byte;
-        t->bytes[id] = (text_str){bytes, 1};
+        bytes[n++] = (char)byte;
+        t->bytes[id] = (text_str){bytes, n};
         if (t->byte_ids[byte] < 0) t->byte_ids[byte] = id;
-        break;
+    } else if (t->types[id] == TOKEN_NORMAL || t->types[id] == TOKEN_UNUSED) {
+        n = put_spaces(text, bytes);
+        t->bytes[id] = (text_str){bytes, n};
+        if (t->types[id] == TOKEN_NORMAL) token_table_put(&t->table, id);
     }
-    case TOKEN_NORMAL:
-        token_table_put(&t->table, id); /* fall through */
-    case TOKEN_UNUSED:
-        t->bytes[id] = (text_str){bytes, put_spaces(text, bytes)};
-    }
-    return 0;
+    return text.len + n;
 }
 
 int spm_read_tokens(tokenizer *t, const text_vocab *vocab) {
+    char *room = arena_alloc(&t->mem, 2 * vocab_text_size(vocab));
     t->keys = arena_alloc(&t->mem, t->n * sizeof *t->keys);
-    if (!t->keys) return ICP_ENOMEM;
+    if (!room || !t->keys) return ICP_ENOMEM;
     TRY(token_table_init(&t->table, &t->mem, t->keys, t->n));
     for (int byte = 0; byte < 256; byte++) t->byte_ids[byte] = -1;
-    for (size_t id = 0; id < t->n; id++) TRY(read_token(t, (int32_t)id, vocab->tokens[id]));
+    for (size_t id = 0; id < t->n; id++)
+        room += read_token(t, (int32_t)id, vocab->tokens[id], room);
+    /* A join may also make a user-defined token, where no ordinary one has the same text. */
     for (size_t id = 0; id < t->n; id++)
         if (t->types[id] == TOKEN_USER) token_table_put(&t->table, (int32_t)id);
     return 0;

@@ -116,6 +116,12 @@ static void decide_frame(tokenizer *t, const text_vocab *vocab) {
     t->space_prefix = t->kind == KIND_SPM && vocab->add_space_prefix != 0;
 }
 
+size_t vocab_text_size(const text_vocab *vocab) {
+    size_t size = 0;
+    for (size_t i = 0; i < vocab->n_tokens; i++) size += vocab->tokens[i].len;
+    return size;
+}
+
 static int open_vocab(tokenizer *t, const text_vocab *vocab, icp_error *err) {
     TRY(read_kind(vocab, &t->kind, err));
     TRY(check(vocab, t->kind, err));

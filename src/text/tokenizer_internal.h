@@ -166,6 +166,7 @@ int token_ids_push(token_ids *ids, int32_t id);
 /* Appends text with each maximal broken prefix of a character as one U+FFFD. */
 void text_repair(const char *text, size_t len, buf *out);
 
+size_t vocab_text_size(const text_vocab *vocab); /* bytes of all tokens together */
 /* Fill keys, bytes and byte_ids of t from the vocabulary. */
 int bpe_read_tokens(tokenizer *t, const text_vocab *vocab);
 int spm_read_tokens(tokenizer *t, const text_vocab *vocab);
