@@ -1,0 +1,99 @@
+#include "jinja_json.h"
+
+#include <json-c/json.h>
+
+/* Deeper than any real request and shallow enough for every recursion over values. */
+enum { MAX_JSON_DEPTH = 500 };
+
+static value convert(struct render *r, struct json_object *o, enum text_origin origin);
+
+static const struct str *convert_str(struct render *r, const char *data, size_t len,
+                                     enum text_origin origin) {
+    return str_copy(&r->trap, data, len, origin);
+}
+
+static value convert_int(struct render *r, struct json_object *o) {
+    uint64_t u = json_object_get_uint64(o);
+    int64_t i = json_object_get_int64(o);
+    if (i < 0 || u <= INT64_MAX) return val_int(i);
+    value v = {.kind = V_BIG};
+    const char *digits = json_object_to_json_string(o);
+    v.s = convert_str(r, digits, strlen(digits), TEXT_USER);
+    return v;
+}
+
+static value convert_array(struct render *r, struct json_object *o, enum text_origin origin) {
+    size_t n = json_object_array_length(o);
+    value v = list_new(r, n, V_LIST);
+    for (size_t i = 0; i < n; i++)
+        v.list->items[i] = convert(r, json_object_array_get_idx(o, i), origin);
+    return v;
+}
+
+static void convert_members(struct render *r, struct json_object *o, enum text_origin origin,
+                            struct dict *into) {
+    struct json_object_iterator at = json_object_iter_begin(o), end = json_object_iter_end(o);
+    while (!json_object_iter_equal(&at, &end)) {
+        const char *name = json_object_iter_peek_name(&at);
+        value key = val_str(convert_str(r, name, strlen(name), origin));
+        dict_put(r, into, key, convert(r, json_object_iter_peek_value(&at), origin));
+        json_object_iter_next(&at);
+    }
+}
+
+static value convert_any(struct render *r, struct json_object *o, enum text_origin origin) {
+    switch (json_object_get_type(o)) {
+    case json_type_null:
+        return val_none();
+    case json_type_boolean:
+        return val_bool(json_object_get_boolean(o));
+    case json_type_int:
+        return convert_int(r, o);
+    case json_type_double:
+        return val_float(json_object_get_double(o));
+    case json_type_string:
+        return val_str(convert_str(r, json_object_get_string(o),
+                                   (size_t)json_object_get_string_len(o), origin));
+    case json_type_array:
+        return convert_array(r, o, origin);
+    case json_type_object: {
+        struct dict *d = dict_new(r, (size_t)json_object_object_length(o));
+        convert_members(r, o, origin, d);
+        return val_dict(d);
+    }
+    }
+    return val_none();
+}
+
+static value convert(struct render *r, struct json_object *o, enum text_origin origin) {
+    value v = convert_any(r, o, origin);
+    v.origin = (uint8_t)origin;
+    return v;
+}
+
+static _Noreturn void fail_json(struct render *r, enum text_origin origin, const char *what) {
+    trap_fail(&r->trap, ICP_EFORMAT, "the %s of the template: %s",
+              origin == TEXT_USER ? "variables" : "trusted variables", what);
+}
+
+void json_read_vars(struct render *r, const char *text, enum text_origin origin,
+                    struct dict *vars) {
+    size_t len = strlen(text);
+    if (len > INT32_MAX - 1 || len > r->limits.max_memory)
+        fail_limit(r, "has more variables than fit into its memory");
+    struct json_tokener *tokener = json_tokener_new_ex(MAX_JSON_DEPTH);
+    if (!tokener) trap_fail(&r->trap, ICP_ENOMEM, "out of memory");
+    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    r->json = json_tokener_parse_ex(tokener, text, (int)len + 1);
+    enum json_tokener_error failed = json_tokener_get_error(tokener);
+    json_tokener_free(tokener);
+    if (failed != json_tokener_success) fail_json(r, origin, json_tokener_error_desc(failed));
+    if (!json_object_is_type(r->json, json_type_object)) fail_json(r, origin, "not a JSON object");
+    convert_members(r, r->json, origin, vars);
+    json_release(r);
+}
+
+void json_release(struct render *r) {
+    json_object_put(r->json);
+    r->json = NULL;
+}
