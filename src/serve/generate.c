@@ -76,16 +76,13 @@ void generation_free(generation **ref) {
 
 /* ---- submission ------------------------------------------------------------------------------ */
 
-/* The prompt must fit; what is generated is cut to the room that it leaves. */
-static bool fit(generation *g, const prompt *p, icp_request_opts *opts, reply *error) {
+/* The prompt must fit. More tokens than the context has room for are as many as it allows. */
+static bool fit(const generation *g, const prompt *p, icp_request_opts *opts, reply *error) {
     size_t n_ctx = icp_model_get_info(g->call->server->model)->n_ctx;
     opts->max_tokens = g->opts.max_tokens;
     if (p->ids.n > n_ctx || (p->ids.n == n_ctx && opts->max_tokens != 0))
-        return reply_context_exceeded(error, p->ids.n, n_ctx), false;
-    if (opts->max_tokens > 0 && (size_t)opts->max_tokens > n_ctx - p->ids.n)
-        opts->max_tokens = (int)(n_ctx - p->ids.n);
-    opts->min_tokens =
-        opts->max_tokens < 0 ? opts->min_tokens : MIN(opts->min_tokens, opts->max_tokens);
+        return reply_context_exceeded(error, p->ids.n, n_ctx, NULL), false;
+    if (opts->max_tokens > 0 && (size_t)opts->max_tokens > n_ctx - p->ids.n) opts->max_tokens = -1;
     return true;
 }
 
@@ -101,10 +98,12 @@ static int submit(generation *g, prompt *p, reply *error) {
     icp_error err = {0};
     int rc = icp_submit(g->call->server->engine, &opts, &p->request, &err);
     if (rc == ICP_EAGAIN && g->n_submitted > g->n_done) return rc;
-    if (rc == ICP_ELIMIT)
-        reply_context_exceeded(error, p->ids.n, icp_model_get_info(g->call->server->model)->n_ctx);
-    else if (rc < 0)
+    if (rc == ICP_ELIMIT) {
+        size_t n_ctx = icp_model_get_info(g->call->server->model)->n_ctx;
+        reply_context_exceeded(error, p->ids.n, n_ctx, err.text);
+    } else if (rc < 0) {
         reply_icp_error(error, &err, NULL);
+    }
     return rc;
 }
 

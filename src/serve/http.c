@@ -320,12 +320,12 @@ static void on_log(void *arg, const char *format, va_list args) {
 }
 
 int http_start(server *s, int listen_fd, icp_error *err) {
-    unsigned connections = s->opts->max_connections ? (unsigned)s->opts->max_connections : 4096;
     s->daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
-        listen_fd, MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MAX(1, s->read_timeout),
+        listen_fd, MHD_OPTION_CONNECTION_LIMIT, s->max_connections,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MAX(1, s->read_timeout),
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
         on_connection, s, MHD_OPTION_END);
     if (!s->daemon) return error_set(err, ICP_EIO, "the HTTP server does not start");

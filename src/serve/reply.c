@@ -86,14 +86,15 @@ void reply_icp_error(reply *r, const icp_error *err, const char *param) {
     }
 }
 
-void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx) {
+void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char *why) {
     if (r->status) return;
     char text[256];
     snprintf(text, sizeof text,
              "This model's maximum context length is %zu tokens. However, your prompt has %zu "
              "tokens. Please reduce the length of the messages or prompt.",
              n_ctx, n_prompt);
-    set_error(r, 400, "context_length_exceeded", "messages", text);
+    set_error(r, 400, "context_length_exceeded", "messages", why ? why : text);
+    if (r->body.failed) return;
     r->body.len -= 2; /* reopens both objects */
     buf_printf(&r->body, ",\"n_prompt_tokens\":%zu,\"n_ctx\":%zu}}", n_prompt, n_ctx);
 }

@@ -79,13 +79,22 @@ static int bound_port(int fd) {
     return ntohs(address.sin6_port); /* at the same place for both families */
 }
 
-/* A connection takes a descriptor, one that lingers a second. */
-static void raise_file_limit(const serve_opts *opts) {
+/* A connection takes a descriptor, one that lingers a second. Returns how many connections there
+ * can be. */
+static unsigned allow_connections(const serve_opts *opts) {
+    enum { OTHERS = 256 }; /* descriptors for anything else */
+    unsigned wanted = opts->max_connections ? (unsigned)opts->max_connections : 4096;
+    rlim_t needed = 2 * (rlim_t)wanted + OTHERS;
     struct rlimit limit;
-    rlim_t wanted = 2 * (rlim_t)(opts->max_connections ? opts->max_connections : 4096) + 256;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted) return;
-    limit.rlim_cur = MIN(wanted, limit.rlim_max);
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= needed) return wanted;
+    limit.rlim_cur = MIN(needed, limit.rlim_max);
     setrlimit(RLIMIT_NOFILE, &limit);
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= needed) return wanted;
+    unsigned most =
+        limit.rlim_cur > 2 * OTHERS ? (unsigned)(limit.rlim_cur - OTHERS) / 2 : OTHERS / 4;
+    log_line(LOG_WARN, "the limit of open files (%llu) allows %u connections only",
+             (unsigned long long)limit.rlim_cur, most);
+    return most;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -211,9 +220,10 @@ static int start(struct run *r, icp_error *err) {
     server *s = &r->server;
     if (r->signal_fd < 0 || r->loaded < 0)
         return error_set(err, ICP_EIO, "no descriptors: %s", strerror(errno));
-    raise_file_limit(s->opts);
+    s->max_connections = allow_connections(s->opts);
     TRY(listen_at(r, err));
-    if (workers_open(MAX(2, MIN(4, cpu_count())), &s->workers) < 0 || watch_open(s, &s->watch) < 0)
+    /* More than processors: a huge body must not keep all of them from the small ones. */
+    if (workers_open(MAX(4, MIN(8, cpu_count())), &s->workers) < 0 || watch_open(s, &s->watch) < 0)
         return error_set(err, ICP_EIO, "cannot start the server's threads");
     TRY(http_start(s, r->listen_fd, err));
     if (s->opts->listening) s->opts->listening(s->opts->listening_arg, bound_port(r->listen_fd));

@@ -60,8 +60,9 @@ void reply_error(reply *r, int status, const char *code, const char *param, cons
     PRINTF_LIKE(5, 6);
 /* The error of a library call, with the status that fits its code. */
 void reply_icp_error(reply *r, const icp_error *err, const char *param);
-/* The one that agents recognise and answer by compacting their context. */
-void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx);
+/* The one that agents recognise and answer by compacting their context. why: a sentence for another
+ * limit than the context; or NULL. */
+void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char *why);
 /* Appends {"message":…,"type":…,"param":…,"code":…}. */
 void put_error_object(buf *out, int status, const char *code, const char *param, const char *text);
 void reply_fini(reply *r);
@@ -360,6 +361,7 @@ void call_work(call *c);
 struct server {
     const serve_opts *opts;
     size_t max_body;
+    unsigned max_connections;
     double read_timeout;
     bool loopback; /* listens to this machine only */
     int64_t began; /* seconds since 1970 */

@@ -307,6 +307,30 @@ static void turns_slow_senders_away(void **state) {
     expect_healthy();
 }
 
+/* The time limit of two seconds is for senders and readers, not for those who wait. */
+static void waits_as_long_as_it_takes(void **state) {
+    static const char *const more[] = {"", ",\"stream\":true"};
+    int fds[COUNT_OF(more)];
+    stub_close_gate();
+    for (size_t i = 0; i < COUNT_OF(more); i++) {
+        char body[256];
+        snprintf(body, sizeof body, SAY("@gate;@reply=late;", "%s"), more[i]);
+        fds[i] = client_open();
+        client_sends(fds[i], post_text(CHAT, "1.1", body));
+    }
+    sleep(6);
+    stub_open_gate();
+    answer a = client_read(fds[0]);
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+    a = client_read(fds[1]);
+    assert_int_equal(a.status, 200);
+    assert_memory_equal(a.body, ": keep-alive\n\n", 14); /* every five seconds */
+    assert_non_null(strstr(a.body, "[DONE]"));
+    answer_free(&a);
+    for (size_t i = 0; i < COUNT_OF(more); i++) close(fds[i]);
+}
+
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static int start(void **state) {
@@ -339,6 +363,7 @@ int main(void) {
         cmocka_unit_test(keeps_connections_after_errors),
         cmocka_unit_test(survives_garbage),
         cmocka_unit_test(turns_slow_senders_away),
+        cmocka_unit_test(waits_as_long_as_it_takes),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
