@@ -58,7 +58,7 @@ size_t chain_match(chain *ch, const int32_t *tokens, size_t n, size_t limit);
 
 /* Makes room to write positions [chain_len, n_tokens): takes free pages, evicting leaf-first LRU
  * when there are none. All or nothing. ICP_EAGAIN: not enough pages can be evicted now;
- * ICP_ELIMIT: the cache has not so many at all; ICP_ENOMEM. */
+ * ICP_ELIMIT: the cache never has so many; ICP_ENOMEM. */
 int chain_reserve(chain *ch, size_t n_tokens);
 
 /* The bytes of positions [chain_len, chain_len + n), reserved before, were written for these n

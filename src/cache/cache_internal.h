@@ -119,8 +119,8 @@ static inline page *tree_page(treap_link *link) {
 }
 
 /* The page below parent (NULL: at position 0 of space) that shares the longest prefix with
- * tokens[0..n), n <= CACHE_PAGE; *common is that length. Of several, one that ends there. NULL
- * when *common is 0. */
+ * tokens[0..n), n <= CACHE_PAGE; *common is that length. Of several the first in order, for a page
+ * that ends there stands before those that go on. NULL when *common is 0. */
 page *tree_find(const cache_space *space, const page *parent, const int32_t *tokens, size_t n,
                 size_t *common);
 /* p has its space, parent and tokens. */

@@ -31,7 +31,7 @@ static void set_page(chain *ch, size_t i, page *p) {
 /* Makes room for n pages in the array. On failure nothing changed. */
 static int grow(chain *ch, size_t n) {
     if (n <= ch->cap) return 0;
-    size_t cap = MAX(MAX(n, 2 * ch->cap), FIRST_CAP);
+    size_t cap = MAX(n, MIN(MAX(2 * ch->cap, FIRST_CAP), ch->cache->n_pages));
     size_t more = (cap - ch->cap) * sizeof *ch->pages + (ch->cap ? 0 : BLOCK_COST);
     TRY(cache_charge(ch->cache, more));
     void **pages = mem_resize(ch->pages, cap, sizeof *pages);

@@ -46,10 +46,6 @@ page *page_take(cache *c) {
     c->free = p->next_free;
     page_move(c, p, PAGE_HELD);
     p->pins = 1;
-    p->n = 0;
-    p->parent = NULL;
-    p->children = NULL;
-    p->space = NULL;
 #ifndef NDEBUG
     memset(page_address(c, p), 0xFF, c->opts.page_size); /* NaN as f16 and as f32 */
 #endif

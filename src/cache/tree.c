@@ -51,7 +51,7 @@ page *tree_find(const cache_space *space, const page *parent, const int32_t *tok
     for (int i = 0; i < 2; i++) {
         if (!next[i]) continue;
         size_t same = common_prefix(tokens, next[i]->tokens, MIN(n, next[i]->n));
-        if (same > *common || (best && same == *common && next[i]->n == same)) {
+        if (same > *common) {
             best = next[i];
             *common = same;
         }

@@ -33,18 +33,18 @@ static cache_stats stats(void) {
 
 /* n tokens that count up from `from`. */
 static const int32_t *count_from(int32_t from) {
-    static int32_t tokens[4][1024];
+    static int32_t tokens[8][1024];
     static int turn;
-    int32_t *t = tokens[turn++ % 4];
+    int32_t *t = tokens[turn++ % 8];
     for (int i = 0; i < 1024; i++) t[i] = from + i;
     return t;
 }
 
 /* a's first n_a tokens, then b. */
 static const int32_t *join(const int32_t *a, size_t n_a, const int32_t *b) {
-    static int32_t tokens[4][1024];
+    static int32_t tokens[8][1024];
     static int turn;
-    int32_t *t = tokens[turn++ % 4];
+    int32_t *t = tokens[turn++ % 8];
     memcpy(t, a, n_a * sizeof *t);
     memcpy(t + n_a, b, (1024 - n_a) * sizeof *t);
     return t;
@@ -297,6 +297,24 @@ static void test_copying_counts_as_use(void **state) {
     assert_int_equal(probe(b, 60), 0);
 }
 
+static void test_next_to_the_donor_goes(void **state) {
+    const int32_t *a = count_from(0), *b = count_from(1100), *c = count_from(2200);
+    request(a, 60);
+    request(b, 60);
+    request(c, 60);
+    request(count_from(3300), 60);
+    request(count_from(4400), 60);
+    request(b, 60); /* now c is the second oldest */
+    chain *hog = opened(), *ch = opened();
+    assert_int_equal(chain_reserve(hog, stats().n_free * CACHE_PAGE), 0);
+    assert_int_equal(chain_match(ch, a, 60, 30), 30);
+    assert_int_equal(probe(a, 60), 60);
+    assert_int_equal(probe(b, 60), 60);
+    assert_int_equal(probe(c, 60), 0);
+    done(ch);
+    done(hog);
+}
+
 static void test_pinned_is_never_evicted(void **state) {
     const int32_t *t = count_from(0);
     request(t, 64 * 4);
@@ -427,6 +445,22 @@ static void test_bookkeeping_has_a_limit(void **state) {
     assert_null(cache_check(the_cache));
     while (n > 0) cache_space_put(the_cache, &spaces[--n]);
     assert_int_equal(cache_space_get(the_cache, "", (size_t)1 << 40, &spaces[0]), ICP_ELIMIT);
+}
+
+static void test_chain_longer_than_the_bookkeeping_holds(void **state) {
+    cache_opts opts = {.page_size = 1, .limit = 4 << 20, .copy = cells_copy};
+    cache *c = NULL;
+    chain *ch = NULL;
+    cache_stats s;
+    assert_int_equal(cache_open(&opts, &c, NULL), 0);
+    assert_int_equal(chain_open(c, NULL, &ch), 0);
+    cache_get_stats(c, &s);
+    assert_int_equal(chain_reserve(ch, s.n_pages * CACHE_PAGE), ICP_ELIMIT);
+    assert_int_equal(chain_n_pages(ch), 0);
+    assert_null(cache_check(c));
+    assert_int_equal(chain_reserve(ch, s.n_pages / 2 * CACHE_PAGE), 0);
+    chain_close(&ch);
+    cache_close(&c);
 }
 
 static void test_chain_without_space_is_private(void **state) {
@@ -579,6 +613,7 @@ int main(void) {
         LARGE(test_least_recently_used_leaf_goes_first),
         LARGE(test_shared_parent_outlives_children),
         LARGE(test_copying_counts_as_use),
+        SMALL(test_next_to_the_donor_goes),
         SMALL(test_pinned_is_never_evicted),
         SMALL(test_no_page_for_a_copy),
         SMALL(test_donor_is_not_evicted_for_its_copy),
@@ -587,6 +622,7 @@ int main(void) {
         SMALL(test_ten_thousand_spaces_leave_nothing),
         LARGE(test_spaces_make_room_for_spaces),
         SMALL(test_bookkeeping_has_a_limit),
+        cmocka_unit_test(test_chain_longer_than_the_bookkeeping_holds),
         LARGE(test_chain_without_space_is_private),
         cmocka_unit_test(test_no_reuse),
         LARGE(test_ten_thousand_prompts),
