@@ -6,7 +6,10 @@
 
 #define KEEP_ALIVE_AFTER 5.0 /* seconds without a byte of a stream */
 
+/* libmicrohttpd closes a connection whose socket failed as soon as it is resumed, and that ends the
+ * call: not while a worker has it. The worker wakes it when it is done. */
 static void wake(call *c) {
+    if (c->state == CALL_WORKING) return;
     if (c->asleep) {
         c->asleep = false;
         MHD_resume_connection(c->mhd);

@@ -119,8 +119,8 @@ static void submit_more(generation *g, reply *error) {
 
 void generation_submit(generation *g) {
     call *c = g->call;
-    submit_more(g, &c->reply);
-    if (c->reply.status)
+    if (!c->conn->gone) submit_more(g, &c->reply);
+    if (c->reply.status || !g->n_submitted)
         generation_free(&g);
     else
         c->generation = g;

@@ -21,6 +21,7 @@
  *    icp_request_free) are made by the owner only, and never under a lock.
  * 2. A connection is suspended only by call_sleep and resumed only by call_wake, both under the
  *    call's lock; a wake that finds the call awake is remembered and makes the next sleep fail.
+ *    In WORKING nobody wakes it, so that it cannot end under its worker.
  * 3. Locks are taken in the order watch, call. The engine may call call_wake under locks of its
  *    own. */
 #ifndef SERVE_INTERNAL_H
@@ -190,8 +191,8 @@ struct generation {
 };
 
 /* A generation with its options read from the body, and n_prompts prompts to be filled in; NULL
- * with an error in c->reply. generation_submit starts it and makes it the call's; on failure it
- * leaves an error and frees it. */
+ * with an error in c->reply. generation_submit starts it and makes it the call's, or frees it: with
+ * an error in c->reply unless the client has gone. */
 generation *generation_new(call *c, const dialect *d, json_object *body, size_t n_prompts);
 void generation_submit(generation *g);
 

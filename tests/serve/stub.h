@@ -10,6 +10,7 @@
  *   @gate;         nothing, until stub_open_gate
  *   @full;         the queue is full (ICP_EAGAIN)
  *   @break;        fails after its first token (ICP_EBUG)
+ *   @think;        the template takes its time, until stub_open_gate
  *   @raise;        the template raises "orders are orders"
  *
  * Model paths: "missing" fails to open; "slow" opens when stub_open_gate is called. */

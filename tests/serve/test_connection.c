@@ -172,6 +172,26 @@ static void cancels_a_stream_in_the_middle(void **state) {
     wait_cancelled(before.cancelled);
 }
 
+/* The call must not end under the worker that parses its body. */
+static void survives_leaving_while_a_worker_is_busy(void **state) {
+    stub_counts before = stub_count();
+    stub_close_gate();
+    for (int reset = 0; reset < 2; reset++) {
+        int fd = client_open();
+        client_sends(fd, post_text(CHAT, "1.1", SAY("@think;", "")));
+        usleep(100000);
+        struct linger linger = {.l_onoff = reset};
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+        close(fd);
+    }
+    usleep(100000);
+    expect_healthy();
+    stub_open_gate();
+    expect_healthy();
+    fixture_wait_idle();
+    assert_int_equal(stub_count().submitted, before.submitted);
+}
+
 /* A client that only says that it will send no more is still served. */
 static void serves_half_closed_clients(void **state) {
     static const char *const more[] = {"", ",\"stream\":true"};
@@ -356,6 +376,7 @@ int main(void) {
         cmocka_unit_test(streams_to_old_clients),
         cmocka_unit_test(cancels_when_the_client_leaves),
         cmocka_unit_test(cancels_a_stream_in_the_middle),
+        cmocka_unit_test(survives_leaving_while_a_worker_is_busy),
         cmocka_unit_test(serves_half_closed_clients),
         cmocka_unit_test(serves_clients_half_closed_from_the_start),
         cmocka_unit_test(answers_pipelined_requests_in_order),

@@ -147,6 +147,22 @@ static void cancels_what_does_not_finish(void **state) {
     assert_int_equal(stub_count().alive, 0);
 }
 
+/* A worker that is busy delays the end, and nothing else. */
+static void waits_for_busy_workers(void **state) {
+    serve_opts opts = {.drain_timeout = 0.2};
+    stub_close_gate();
+    fixture_start(&opts);
+    int fd = client_open();
+    client_sends(fd, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"@think;\"}]}");
+    usleep(100000);
+    kill(getpid(), SIGTERM);
+    sleep(4); /* past the limit, past the time to flush */
+    stub_open_gate();
+    assert_int_equal(fixture_wait(), 0);
+    close(fd);
+}
+
 int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
@@ -156,6 +172,7 @@ int main(void) {
         cmocka_unit_test(asks_for_keys),
         cmocka_unit_test(lets_requests_finish),
         cmocka_unit_test(cancels_what_does_not_finish),
+        cmocka_unit_test(waits_for_busy_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
