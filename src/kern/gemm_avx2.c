@@ -1,7 +1,7 @@
 /* Matrix products with AVX2: sixteen lanes are two registers. The bodies are in gemm_lanes.h. */
 #include "lanes.h"
 
-enum { MAX_FLOAT_ROWS = 6, MAX_INT_ROWS = 4 };
+enum { MAX_ROWS = 6 };
 
 typedef struct ints {
     __m256i lo, hi;

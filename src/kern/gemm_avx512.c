@@ -2,7 +2,7 @@
  * gemm_lanes.h. */
 #include "lanes.h"
 
-enum { MAX_FLOAT_ROWS = 6, MAX_INT_ROWS = 4 };
+enum { MAX_ROWS = 6 };
 
 typedef __m512i ints;
 

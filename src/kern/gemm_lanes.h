@@ -65,7 +65,7 @@ KERN_INLINE lanes load_numbers(enum kern_type type, const uint8_t *quants) {
 
 KERN_INLINE void sum_numbers(enum kern_type type, int rows, const kern_tile *t) {
     const size_t size = type == KERN_F32 ? 64 : 32;
-    lanes acc[MAX_FLOAT_ROWS];
+    lanes acc[MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
     for (int k = 0; k < t->k; k++) {
         lanes w = load_numbers(type, t->g.quants + (size_t)k * size);
@@ -79,12 +79,12 @@ KERN_INLINE void sum_numbers(enum kern_type type, int rows, const kern_tile *t) 
 
 KERN_INLINE void sum_nibbles(enum kern_type type, int rows, const kern_tile *t) {
     const size_t scale_size = type == KERN_Q4_1 ? 64 : 32;
-    lanes acc[MAX_INT_ROWS];
+    lanes acc[MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
     for (int b = 0; b < t->g.n_blocks; b++) {
         const uint8_t *quants = t->g.quants + (size_t)b * 256;
         const uint8_t *scales = t->g.scales + (size_t)b * scale_size;
-        ints sum[MAX_INT_ROWS];
+        ints sum[MAX_ROWS];
         KERN_UNROLL for (int i = 0; i < rows; i++) sum[i] = ints_zero();
         KERN_UNROLL for (int v = 0; v < 4; v++) {
             ints x = ints_load(quants + 64 * v), low = ints_low(x), high = ints_high(x);
@@ -109,11 +109,11 @@ KERN_INLINE void sum_nibbles(enum kern_type type, int rows, const kern_tile *t) 
 }
 
 KERN_INLINE void sum_bytes(int rows, const kern_tile *t) {
-    lanes acc[MAX_INT_ROWS];
+    lanes acc[MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
     for (int b = 0; b < t->g.n_blocks; b++) {
         const uint8_t *quants = t->g.quants + (size_t)b * 512;
-        ints low_sum[MAX_INT_ROWS], high_sum[MAX_INT_ROWS];
+        ints low_sum[MAX_ROWS], high_sum[MAX_ROWS];
         KERN_UNROLL for (int i = 0; i < rows; i++) low_sum[i] = high_sum[i] = ints_zero();
         KERN_UNROLL for (int v = 0; v < 8; v++) {
             ints x = ints_load(quants + 64 * v), low = ints_low(x), high = ints_high(x);
@@ -134,95 +134,79 @@ KERN_INLINE void sum_bytes(int rows, const kern_tile *t) {
     finish(t, rows, acc);
 }
 
-KERN_INLINE void sum_blocks(enum kern_type type, int rows, const kern_tile *t) {
+/* One tile of a constant number of rows, so that the accumulators are registers. */
+KERN_INLINE void sum_tile(enum kern_type type, int rows, const kern_tile *t) {
     if (type == KERN_Q8_0)
         sum_bytes(rows, t);
-    else
+    else if (type == KERN_Q4_0 || type == KERN_Q4_1)
         sum_nibbles(type, rows, t);
+    else
+        sum_numbers(type, rows, t);
 }
 
-/* The number of rows becomes a constant, so that the accumulators are registers. */
-KERN_INLINE void run_ints(enum kern_type type, const kern_tile *t) {
+KERN_INLINE void run(enum kern_type type, const kern_tile *t) {
     switch (t->rows) {
     case 1:
-        sum_blocks(type, 1, t);
+        sum_tile(type, 1, t);
         break;
     case 2:
-        sum_blocks(type, 2, t);
+        sum_tile(type, 2, t);
         break;
     case 3:
-        sum_blocks(type, 3, t);
+        sum_tile(type, 3, t);
         break;
     case 4:
-        sum_blocks(type, 4, t);
-        break;
-    }
-}
-
-KERN_INLINE void run_floats(enum kern_type type, const kern_tile *t) {
-    switch (t->rows) {
-    case 1:
-        sum_numbers(type, 1, t);
-        break;
-    case 2:
-        sum_numbers(type, 2, t);
-        break;
-    case 3:
-        sum_numbers(type, 3, t);
-        break;
-    case 4:
-        sum_numbers(type, 4, t);
+        sum_tile(type, 4, t);
         break;
     case 5:
-        sum_numbers(type, 5, t);
+        sum_tile(type, 5, t);
         break;
     case 6:
-        sum_numbers(type, 6, t);
+        sum_tile(type, 6, t);
         break;
     }
 }
 
 static void run_f32(const kern_tile *t) {
-    run_floats(KERN_F32, t);
+    run(KERN_F32, t);
 }
 static void run_f16(const kern_tile *t) {
-    run_floats(KERN_F16, t);
+    run(KERN_F16, t);
 }
 static void run_bf16(const kern_tile *t) {
-    run_floats(KERN_BF16, t);
+    run(KERN_BF16, t);
 }
 static void run_q8_0(const kern_tile *t) {
-    run_ints(KERN_Q8_0, t);
+    run(KERN_Q8_0, t);
 }
 static void run_q4_0(const kern_tile *t) {
-    run_ints(KERN_Q4_0, t);
+    run(KERN_Q4_0, t);
 }
 static void run_q4_1(const kern_tile *t) {
-    run_ints(KERN_Q4_1, t);
+    run(KERN_Q4_1, t);
 }
 
 static void gemm(KERN_GEMM_ARGS) {
-    void (*run)(const kern_tile *t) = NULL;
+    void (*run_tile)(const kern_tile *t) = NULL;
     switch (w->type) {
     case KERN_F32:
-        run = run_f32;
+        run_tile = run_f32;
         break;
     case KERN_F16:
-        run = run_f16;
+        run_tile = run_f16;
         break;
     case KERN_BF16:
-        run = run_bf16;
+        run_tile = run_bf16;
         break;
     case KERN_Q8_0:
-        run = run_q8_0;
+        run_tile = run_q8_0;
         break;
     case KERN_Q4_0:
-        run = run_q4_0;
+        run_tile = run_q4_0;
         break;
     case KERN_Q4_1:
-        run = run_q4_1;
+        run_tile = run_q4_1;
         break;
     }
-    int max_rows = kern_layout_of(w->type)->block == 1 ? MAX_FLOAT_ROWS : MAX_INT_ROWS;
-    kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, max_rows, run);
+    kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, MAX_ROWS, run_tile);
 }

@@ -4,9 +4,10 @@
 #include <immintrin.h>
 
 /* A tile is up to MAX_ROWS activation rows against one group. For each block the eight weight
- * vectors stay in registers while the rows pass: VPDPBUSD takes its activations straight from
- * memory, four bytes broadcast to all lanes. */
-enum { MAX_ROWS = 16 };
+ * vectors stay in registers while the rows pass, ABREAST at a time so that their dependent sums
+ * overlap: VPDPBUSD takes its activations straight from memory, four bytes broadcast to all lanes.
+ */
+enum { MAX_ROWS = 8, ABREAST = 4 };
 
 /* The weights of one block, vector v holding k = 4v..4v+3 of each lane. */
 KERN_INLINE void load_weights(enum kern_type type, const uint8_t *quants, __m512i w[8]) {
@@ -27,21 +28,41 @@ KERN_INLINE __m512 load_halves(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)p));
 }
 
-KERN_INLINE __m512i broadcast_four(const int8_t *p) {
+KERN_INLINE __m512i broadcast_four(const char *p) {
     int32_t four;
     memcpy(&four, p, sizeof four);
     return _mm512_set1_epi32(four);
 }
 
-KERN_INLINE __m512i dot_block(enum kern_type type, const __m512i w[8], const int8_t *q,
-                              const kern_act *a) {
-    __m512i sum = type == KERN_Q8_0   ? _mm512_set1_epi32(a->n128)
-                  : type == KERN_Q4_0 ? _mm512_set1_epi32(a->n8)
-                                      : _mm512_setzero_si512();
-    KERN_UNROLL for (int v = 0; v < 8; v++) {
-        sum = _mm512_dpbusd_epi32(sum, w[v], broadcast_four(q + 4 * v));
+/* What the offset of unsigned weights adds too much. */
+KERN_INLINE __m512i excess(enum kern_type type, const kern_act *a) {
+    return type == KERN_Q8_0   ? _mm512_set1_epi32(a->n128)
+           : type == KERN_Q4_0 ? _mm512_set1_epi32(a->n8)
+                               : _mm512_setzero_si512();
+}
+
+/* Continues the chains of a few rows over block b. */
+KERN_INLINE void chain_rows(enum kern_type type, int rows, const kern_tile *t, int row0, int b,
+                            const __m512i w[8], __m512 d, __m512 min, __m512 *acc) {
+    const char *row[ABREAST];
+    const kern_act *a[ABREAST];
+    __m512i sum[ABREAST];
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        row[i] = t->act + (size_t)(row0 + i) * t->act_stride;
+        a[i] = kern_act_blocks(row[i], t->k) + b;
+        sum[i] = excess(type, a[i]);
     }
-    return sum;
+    KERN_UNROLL for (int v = 0; v < 8; v++) {
+        KERN_UNROLL for (int i = 0; i < rows; i++) {
+            __m512i q = broadcast_four(row[i] + b * KERN_BLOCK + 4 * v);
+            sum[i] = _mm512_dpbusd_epi32(sum[i], w[v], q);
+        }
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        __m512 both = _mm512_mul_ps(d, _mm512_set1_ps(a[i]->d));
+        acc[i] = _mm512_fmadd_ps(both, _mm512_cvtepi32_ps(sum[i]), acc[i]);
+        if (type == KERN_Q4_1) acc[i] = _mm512_fmadd_ps(min, _mm512_set1_ps(a[i]->s), acc[i]);
+    }
 }
 
 KERN_INLINE void tile(enum kern_type type, int rows, const kern_tile *t) {
@@ -55,14 +76,10 @@ KERN_INLINE void tile(enum kern_type type, int rows, const kern_tile *t) {
         const uint8_t *scales = t->g.scales + (size_t)b * scale_size;
         __m512 d = load_halves(scales);
         __m512 min = type == KERN_Q4_1 ? load_halves(scales + 32) : d;
-        KERN_UNROLL for (int i = 0; i < rows; i++) {
-            const char *row = t->act + (size_t)i * t->act_stride;
-            const kern_act *a = kern_act_blocks(row, t->k) + b;
-            __m512i sum = dot_block(type, w, (const int8_t *)row + b * KERN_BLOCK, a);
-            acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(a->d)),
-                                     _mm512_cvtepi32_ps(sum), acc[i]);
-            if (type == KERN_Q4_1) acc[i] = _mm512_fmadd_ps(min, _mm512_set1_ps(a->s), acc[i]);
-        }
+        KERN_UNROLL for (int i = 0; i + ABREAST <= rows; i += ABREAST)
+            chain_rows(type, ABREAST, t, i, b, w, d, min, acc + i);
+        const int rest = rows % ABREAST;
+        if (rest) chain_rows(type, rest, t, rows - rest, b, w, d, min, acc + rows - rest);
     }
     const __mmask16 lanes = (__mmask16)((1u << t->g.n_lanes) - 1);
     KERN_UNROLL for (int i = 0; i < rows; i++) {
@@ -98,30 +115,6 @@ KERN_INLINE void run(enum kern_type type, const kern_tile *t) {
         break;
     case 8:
         tile(type, 8, t);
-        break;
-    case 9:
-        tile(type, 9, t);
-        break;
-    case 10:
-        tile(type, 10, t);
-        break;
-    case 11:
-        tile(type, 11, t);
-        break;
-    case 12:
-        tile(type, 12, t);
-        break;
-    case 13:
-        tile(type, 13, t);
-        break;
-    case 14:
-        tile(type, 14, t);
-        break;
-    case 15:
-        tile(type, 15, t);
-        break;
-    case 16:
-        tile(type, 16, t);
         break;
     }
 }

@@ -46,7 +46,9 @@ void kern_unpack_row(const kern_mat *m, int row, float *out);
 /* ---- activations ---------------------------------------------------------------------------- */
 
 /* What a product takes on its activation side: quantised rows for integer types, plain float rows
- * for F32, F16, BF16. A row's bytes depend on that row alone. Rows start 64-byte aligned. */
+ * for F32, F16, BF16. A row's bytes depend on that row alone. Rows start 64-byte aligned. Types of
+ * equal kern_act_stride take the same rows, so that one set serves several matrices. For integer
+ * types k is a multiple of KERN_BLOCK. */
 size_t kern_act_stride(enum kern_type type, int k); /* bytes from one row to the next */
 
 /* ---- attention ------------------------------------------------------------------------------ */
@@ -84,9 +86,11 @@ typedef struct kern {
 
     /* out[i][j] = Σ_k w[j][k]·act[i][k] for rows i in [0, m) and outputs j of the row groups
      * [group0, group1); with `add`, that sum is added to what stands in out. The sum is one float
-     * chain over blocks of 32 (floats: over k), ascending; see kern_gemm.c.
+     * chain over blocks of 32 (floats: over k), ascending; see gemm_ref.c.
      * act: m rows, act_stride bytes apart; out rows are out_stride floats apart. Outputs >= w->n
-     * are not written. */
+     * are not written.
+     * Fast shapes: 64 to 128 rows, a multiple of 16, times 8 to 16 groups for prefill; for a few
+     * rows as many groups as balance allows, since weights are then read once from memory. */
     void (*gemm)(const kern_mat *w, const void *act, size_t act_stride, int m, float *out,
                  size_t out_stride, bool add, int group0, int group1);
 
