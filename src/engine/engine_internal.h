@@ -65,8 +65,31 @@ void sampler_close(sampler **s);
 /* ICP_EINVALID in job->token: a logit is NaN or infinite, or every token is banned. */
 void sampler_run(sampler *s, sample_job *job, int thread);
 
-/* e^x for x <= 0 in IEEE arithmetic only, the same bits everywhere; 0 below -700. */
-double sample_exp(double x);
+/* ---- drawing (draw.c) ------------------------------------------------------------------------ */
+
+/* The token that 64 random bits choose by the weights of a row, under min_p, top_k and top_p.
+ * scratch: n numbers. */
+int32_t draw_token(const icp_request_opts *opts, const float *row, const uint64_t *weight, size_t n,
+                   uint64_t random, uint64_t *scratch);
+
+/* ---- exponentials (softmax.c) ---------------------------------------------------------------- */
+
+enum { SOFTMAX_STEPS_LOG2 = 7, SOFTMAX_STEPS = 1 << SOFTMAX_STEPS_LOG2, SOFTMAX_UNIT_LOG2 = 42 };
+typedef struct softmax_table {
+    double power[SOFTMAX_STEPS]; /* 2^(j/128) */
+} softmax_table;
+void softmax_init(softmax_table *t);
+
+/* The greatest of row; NaN when one is NaN or +infinite. */
+float softmax_greatest(const float *row, size_t n);
+/* e^x for x <= 0; 0 below -700. */
+double softmax_exp(const softmax_table *t, double x);
+/* The sum of e^(row[i] - greatest). */
+double softmax_sum(const softmax_table *t, const float *row, size_t n, float greatest);
+/* weight[i] = e^((row[i] - greatest) / temperature) in units of 2^-42, rounded: sums of up to two
+ * million of them are exact. */
+void softmax_weights(const softmax_table *t, const float *row, size_t n, float greatest,
+                     float temperature, uint64_t *weight);
 
 /* ---- stop strings (stop.c) ------------------------------------------------------------------ */
 

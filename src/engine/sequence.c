@@ -78,12 +78,12 @@ int sequence_accept(sequence *s, const sample_job *drawn) {
     buf_clear(text);
     buf_clear(out);
     s->tokens[s->n_tokens++] = drawn->token;
-    s->request->n_output++;
     bool end = is_end(s, drawn->token);
     bool spoken = (size_t)drawn->token < tokenizer_n(tok) && (!end || o->include_stop);
     if (spoken) detok_put(&s->text, drawn->token, text);
     int found = filter(s, text, out);
     TRY(post_token(s, drawn, out));
+    s->request->n_output++;
     if (found >= 0) {
         buf_clear(out);
         return post_finish(s, ICP_FINISH_STOP_STRING, found, out);

@@ -117,13 +117,19 @@ static int count_rows(const sequence *s, size_t from, size_t end) {
     return end == s->n_tokens && s->max_new > 0;
 }
 
-/* Turns the plan into spans; returns how many. */
+/* Turns the plan into spans; returns how many, or why there is none. A sequence that cannot have
+ * its pages after all stands back in this step. */
 static int build_spans(engine *e) {
-    int n = 0;
+    int n = 0, rc = 0;
     for (int i = 0; i < e->n_running; i++) {
         sequence *s = e->running[i];
         size_t from = ready(s), end = from + (size_t)e->items[i].n_tokens;
-        if (end == from || chain_reserve(s->chain, end) < 0) continue;
+        if (end == from) continue;
+        int reserved = chain_reserve(s->chain, end);
+        if (reserved < 0) {
+            rc = reserved;
+            continue;
+        }
         e->planned[n] = s;
         e->spans[n++] = (model_span){.tokens = s->tokens + from,
                                      .n_tokens = (int)(end - from),
@@ -131,7 +137,7 @@ static int build_spans(engine *e) {
                                      .pages = chain_pages(s->chain),
                                      .n_logits = count_rows(s, from, end)};
     }
-    return n;
+    return n ? n : rc;
 }
 
 static void add_job(sequence *s, float *row, sample_job *job) {
@@ -209,7 +215,7 @@ static void settle_job(engine *e, const sample_job *job) {
         rc = post_prompt(job, s);
     } else if (rc >= 0) {
         rc = sequence_accept(s, job);
-        stats_count_output(&e->stats, s);
+        if (rc >= 0) stats_count_output(&e->stats, s);
     }
     if (rc < 0) queue_fail(e, s->request, rc);
 }
@@ -222,19 +228,19 @@ static void settle_span(engine *e, sequence *s) {
     queue_settle(e, s->request);
 }
 
-/* No sequence got a page although the plan had some for it: make room, or give the last one up. */
-static void make_room(engine *e) {
+/* Nobody could have the pages that were planned: make room, or give the last one up. */
+static void make_room(engine *e, int rc) {
     if (e->n_running > 1)
         queue_preempt(e, e->n_running - 1);
     else if (e->n_running == 1)
-        queue_fail(e, e->running[0]->request, ICP_EAGAIN);
+        queue_fail(e, e->running[0]->request, rc < 0 ? rc : ICP_EBUG);
 }
 
 void engine_step(engine *e) {
     plan(e);
     int n_spans = build_spans(e);
-    if (n_spans == 0) {
-        make_room(e);
+    if (n_spans <= 0) {
+        make_room(e, n_spans);
         return;
     }
     model_forward(e->model, e->spans, n_spans, e->logits);

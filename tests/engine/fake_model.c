@@ -9,6 +9,8 @@ struct model {
     model_info info;
     pthread_mutex_t gate, lock;
     int32_t poison;
+    bool starve;
+    long allocations;
     fake_counts counts;
     int max_tokens, max_logits;
 };
@@ -69,6 +71,13 @@ void fake_model_go(model *m) {
 void fake_model_poison(model *m, int32_t token) {
     pthread_mutex_lock(&m->lock);
     m->poison = token;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void fake_model_starve(model *m, long n) {
+    pthread_mutex_lock(&m->lock);
+    m->starve = true;
+    m->allocations = n;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -134,6 +143,8 @@ void model_forward(model *m, const model_span *spans, int n_spans, float *logits
     pthread_mutex_unlock(&m->gate);
     pthread_mutex_lock(&m->lock);
     int tokens = 0, rows = 0, decode = 0;
+    if (m->starve) mem_fail_after(m->allocations);
+    m->starve = false;
     check_pages(spans, n_spans);
     for (int i = 0; i < n_spans; i++) {
         tokens += spans[i].n_tokens;

@@ -21,6 +21,8 @@ void fake_model_stop(model *m);
 void fake_model_go(model *m);
 /* Makes the logits after any sequence that contains this token NaN; -1: none. */
 void fake_model_poison(model *m, int32_t token);
+/* From the next pass on, n allocations of the engine's thread succeed, then all fail. */
+void fake_model_starve(model *m, long n);
 
 typedef struct fake_counts {
     size_t passes, tokens;

@@ -1,5 +1,6 @@
 /* The engine on the real cache and tokenizer: whatever happens around a request, it gives the
  * tokens that the model's logits and the sampler give by themselves. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -650,6 +651,46 @@ static void test_failing_allocations(void **unused) {
     bed_close(&b);
 }
 
+static void feed(void *fed) {
+    mem_fail_after(-1);
+    atomic_store((atomic_bool *)fed, true);
+}
+
+/* Whatever the engine's thread cannot allocate fails a request, and nothing else. */
+static void test_starving_thread(void **unused) {
+    static crowd c;
+    make_crowd(&c);
+    bed b;
+    bed_open(&b, (engine_opts){.cache_limit = TINY});
+    for (long n = 0; n < 120; n += 1 + n / 8) {
+        request *r[CROWD];
+        fake_model_stop(b.model);
+        fake_model_starve(b.model, n);
+        for (int i = 0; i < CROWD; i++) r[i] = bed_submit(&b, &c.opts[i]);
+        fake_model_go(b.model);
+        for (int i = 0; i < CROWD; i++) {
+            result got = bed_finish(&r[i], c.opts[i].n);
+            assert_true(got.error == 0 || got.error == ICP_ENOMEM);
+            for (int k = 0; k < got.n; k++) {
+                const outcome *o = &got.choice[k], *want = &c.want[i][k];
+                assert_memory_equal(o->token, want->token, (size_t)o->n * sizeof(int32_t));
+                if (!got.error) assert_int_equal(o->n, want->n);
+            }
+            result_fini(&got);
+        }
+        atomic_bool fed = false;
+        icp_request_opts o = c.opts[1]; /* may fail as well, but its callback ends the famine */
+        o.wake = feed;
+        o.wake_arg = &fed;
+        request *last = bed_submit(&b, &o);
+        while (!atomic_load(&fed)) sched_yield();
+        result got = bed_finish(&last, o.n);
+        result_fini(&got);
+    }
+    run_crowd(&b, &c);
+    bed_close(&b);
+}
+
 static void test_closing_ends_what_runs(void **unused) {
     bed b;
     int32_t prompt[10];
@@ -693,6 +734,7 @@ int main(void) {
         cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_slow_reader),
         cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_starving_thread),
         cmocka_unit_test(test_closing_ends_what_runs),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

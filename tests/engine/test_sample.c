@@ -36,12 +36,28 @@ static void test_philox_known_answers(void **unused) {
 }
 
 static void test_exp(void **unused) {
-    assert_true(sample_exp(0) == 1);
-    assert_true(sample_exp(-INFINITY) == 0);
+    softmax_table t;
+    softmax_init(&t);
+    assert_true(softmax_exp(&t, 0) == 1);
+    assert_true(softmax_exp(&t, -INFINITY) == 0);
     for (double x = 0; x > -700; x -= 0.00917) {
         double want = exp(x);
-        assert_true(fabs(sample_exp(x) - want) <= 5e-16 * want);
+        assert_true(fabs(softmax_exp(&t, x) - want) <= 2e-15 * want);
     }
+}
+
+static void test_greatest(void **unused) {
+    float row[70];
+    for (size_t n = 1; n <= 70; n++)
+        for (size_t at = 0; at < n; at++) {
+            for (size_t i = 0; i < n; i++) row[i] = -(float)(i % 5) - 1;
+            row[at] = -0.5f;
+            assert_true(softmax_greatest(row, n) == -0.5f);
+            row[at] = NAN;
+            assert_true(isnan(softmax_greatest(row, n)));
+            row[at] = INFINITY;
+            assert_true(isnan(softmax_greatest(row, n)));
+        }
 }
 
 /* ---- the slow one --------------------------------------------------------------------------- */
@@ -301,6 +317,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_philox_known_answers),
         cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_greatest),
         cmocka_unit_test(test_against_full_sort),
         cmocka_unit_test(test_frequencies),
         cmocka_unit_test(test_logprobs),
