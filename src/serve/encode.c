@@ -16,7 +16,7 @@ static void put_usage(buf *out, const icp_usage *u) {
     buf_printf(out, "{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,",
                u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens);
     buf_printf(out, "\"prompt_tokens_details\":{\"cached_tokens\":%zu", u->cached_tokens);
-    if (u->miss) {
+    if (u->miss && u->miss[0]) {
         buf_puts(out, ",\"miss_reason\":");
         put_json_string(out, u->miss, strlen(u->miss));
     }

@@ -271,16 +271,17 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const c
 /* ---- the end --------------------------------------------------------------------------------- */
 
 static void log_call(const call *c, enum MHD_RequestTerminationCode how) {
-    icp_usage usage = c->generation ? c->generation->usage : (icp_usage){0};
     double ms = (clock_now() - c->began) * 1000;
     const char *end = how == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", client gone";
-    if (!c->generation)
+    if (!c->generation) {
         log_line(LOG_INFO, "%s %.200s %d %.1f ms%s", c->method, c->path, c->status, ms, end);
-    else
-        log_line(LOG_INFO, "%s %.200s %d %.1f ms, prompt %zu, cached %zu, completion %zu%s%s%s",
-                 c->method, c->path, c->status, ms, usage.prompt_tokens, usage.cached_tokens,
-                 usage.completion_tokens, usage.miss ? ", " : "", usage.miss ? usage.miss : "",
-                 end);
+        return;
+    }
+    icp_usage usage = c->generation->usage;
+    bool missed = usage.miss && usage.miss[0];
+    log_line(LOG_INFO, "%s %.200s %d %.1f ms, prompt %zu, cached %zu, completion %zu%s%s%s",
+             c->method, c->path, c->status, ms, usage.prompt_tokens, usage.cached_tokens,
+             usage.completion_tokens, missed ? ", " : "", missed ? usage.miss : "", end);
 }
 
 static void on_completed(void *arg, struct MHD_Connection *mhd, void **slot,

@@ -99,12 +99,17 @@ static unsigned allow_connections(const serve_opts *opts) {
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static const char *pick_name(const server *s) {
-    if (s->opts->alias) return s->opts->alias;
-    const char *name = icp_model_get_info(s->model)->name;
-    if (name && *name) return name;
-    const char *slash = strrchr(s->opts->model_path, '/');
-    return slash ? slash + 1 : s->opts->model_path;
+/* The alias, or the file's name without folder and ".gguf". What stands in the file itself is often
+ * the name of a training run. */
+static bool pick_name(server *s) {
+    static const char extension[] = ".gguf";
+    const char *path = s->opts->model_path, *slash = strrchr(path, '/');
+    s->name = mem_strdup(s->opts->alias ? s->opts->alias : slash ? slash + 1 : path);
+    if (!s->name) return false;
+    size_t len = strlen(s->name), tail = sizeof extension - 1;
+    if (!s->opts->alias && len > tail && !strcmp(s->name + len - tail, extension))
+        s->name[len - tail] = 0;
+    return true;
 }
 
 static void log_loaded(server *s, double seconds) {
@@ -125,8 +130,9 @@ static void *load(void *arg) {
     r->load_rc = icp_model_open(s->opts->model_path, &s->opts->model, &s->model, &r->load_err);
     if (r->load_rc == 0)
         r->load_rc = icp_engine_open(s->model, &s->opts->engine, &s->engine, &r->load_err);
+    if (r->load_rc == 0 && !pick_name(s))
+        r->load_rc = error_set(&r->load_err, ICP_ENOMEM, "out of memory");
     if (r->load_rc == 0) {
-        s->name = pick_name(s);
         log_loaded(s, clock_now() - began);
         s->ready = true;
     }
@@ -237,6 +243,7 @@ static void stop(struct run *r) {
     watch_close(&s->watch);
     icp_engine_close(&s->engine);
     icp_model_close(&s->model);
+    mem_free(s->name);
     if (r->listen_fd >= 0) close(r->listen_fd);
     if (r->signal_fd >= 0) close(r->signal_fd);
     if (r->loaded >= 0) close(r->loaded);

@@ -31,7 +31,7 @@ typedef struct serve_opts {
 
     const char *host;       /* name or address; NULL: 127.0.0.1 */
     int port;               /* 0: any free one */
-    const char *alias;      /* the model's name in answers; NULL: its own, or the file's */
+    const char *alias;      /* the model's name in answers; NULL: the file's */
     const serve_keys *keys; /* NULL: nobody is asked */
     const char *cors;       /* origins that browsers may call from, comma separated, or "*";
                                NULL: pages of this machine (localhost, any port) */

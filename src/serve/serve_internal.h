@@ -374,7 +374,7 @@ struct server {
     atomic_bool ready; /* model, engine and name below are set */
     icp_model *model;
     icp_engine *engine;
-    const char *name;
+    char *name; /* owned */
 
     atomic_bool draining;     /* new requests are refused */
     atomic_bool stopping;     /* running ones are cancelled */

@@ -252,10 +252,10 @@ static void answers_small_routes(void **state) {
     assert_string_equal(at(&a, "/version"), "\"0.0-stub\"");
     answer_free(&a);
     a = client_ask("GET", "/v1/models", "", NULL);
-    assert_string_equal(at(&a, "/data/0/id"), "\"stub-model\"");
+    assert_string_equal(at(&a, "/data/0/id"), "\"stub\"");
     assert_string_equal(at(&a, "/data/0/max_model_len"), "4096");
     answer_free(&a);
-    a = client_ask("GET", "/models/stub-model", "", NULL);
+    a = client_ask("GET", "/models/stub", "", NULL);
     assert_string_equal(at(&a, "/object"), "\"model\"");
     answer_free(&a);
     check_error(client_ask("GET", "/v1/models/other", "", NULL), "model", 404, "model",
@@ -287,15 +287,15 @@ static void counts_tokens(void **state) {
 static void exposes_metrics(void **state) {
     static const char *const lines[] = {
         "# TYPE vllm:num_requests_running gauge\n",
-        "vllm:num_requests_running{model_name=\"stub-model\"} 3\n",
-        "vllm:kv_cache_usage_perc{model_name=\"stub-model\"} 0.25\n",
-        "vllm:prefix_cache_queries_total{model_name=\"stub-model\"} 100\n",
-        "vllm:prefix_cache_hits_total{model_name=\"stub-model\"} 60\n",
-        "vllm:request_success_total{model_name=\"stub-model\",finished_reason=\"stop\"} 5\n",
-        "vllm:time_to_first_token_seconds_bucket{model_name=\"stub-model\",le=\"0.001\"} 0\n",
-        "vllm:time_to_first_token_seconds_bucket{model_name=\"stub-model\",le=\"+Inf\"} 20\n",
-        "vllm:time_to_first_token_seconds_count{model_name=\"stub-model\"} 20\n",
-        "vllm:time_to_first_token_seconds_sum{model_name=\"stub-model\"} 1.5\n",
+        "vllm:num_requests_running{model_name=\"stub\"} 3\n",
+        "vllm:kv_cache_usage_perc{model_name=\"stub\"} 0.25\n",
+        "vllm:prefix_cache_queries_total{model_name=\"stub\"} 100\n",
+        "vllm:prefix_cache_hits_total{model_name=\"stub\"} 60\n",
+        "vllm:request_success_total{model_name=\"stub\",finished_reason=\"stop\"} 5\n",
+        "vllm:time_to_first_token_seconds_bucket{model_name=\"stub\",le=\"0.001\"} 0\n",
+        "vllm:time_to_first_token_seconds_bucket{model_name=\"stub\",le=\"+Inf\"} 20\n",
+        "vllm:time_to_first_token_seconds_count{model_name=\"stub\"} 20\n",
+        "vllm:time_to_first_token_seconds_sum{model_name=\"stub\"} 1.5\n",
     };
     answer a = client_ask("GET", "/metrics", "", NULL);
     for (size_t i = 0; i < COUNT_OF(lines); i++)
@@ -310,7 +310,7 @@ static void answers_a_chat(void **state) {
     assert_int_equal(a.status, 200);
     assert_memory_equal(at(&a, "/id"), "\"chatcmpl-", 10);
     assert_string_equal(at(&a, "/object"), "\"chat.completion\"");
-    assert_string_equal(at(&a, "/model"), "\"stub-model\"");
+    assert_string_equal(at(&a, "/model"), "\"stub\"");
     assert_string_equal(at(&a, "/choices/0/message"),
                         "{\"role\":\"assistant\",\"content\":\"" STUB_REPLY "\",\"refusal\":null}");
     assert_string_equal(at(&a, "/choices/0/finish_reason"), "\"stop\"");
@@ -486,7 +486,7 @@ static void echoes_with_logprobs(void **state) {
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static int start(void **state) {
-    static serve_opts opts;
+    static serve_opts opts = {.model_path = "/models/stub.gguf"};
     fixture_start(&opts);
     return 0;
 }
