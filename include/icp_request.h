@@ -18,7 +18,8 @@ typedef struct icp_request_opts {
     int n;                 /* completions that share the prompt, 1..ICP_MAX_N */
     int max_tokens;        /* a completion; 0: only the prompt is computed; -1: as the context allows */
     int min_tokens;        /* no end before so many */
-    const char *const *stop; /* strings that end a completion; not part of its text */
+    const char *const *stop; /* strings that end a completion; not part of its text. Valid UTF-8,
+                              * not empty, at most 1,024 bytes each, ICP_MAX_STOPS of them */
     size_t n_stop;
     const int32_t *stop_tokens;
     size_t n_stop_tokens;
@@ -37,7 +38,7 @@ typedef struct icp_request_opts {
     int logprobs;          /* -1: none; 0..20: of the chosen token and so many others */
 
     /* -- logits of the prompt -- */
-    bool prompt_logprobs;  /* log-probabilities of prompt tokens are reported as events */
+    bool prompt_logprobs;  /* log-probabilities of prompt tokens after logits_from come as events */
     /* Called on the engine's thread with the logits after prompt[0..position], for each position
      * >= logits_from. The prefix hit ends at logits_from at the latest. May be NULL. */
     void (*on_logits)(void *arg, size_t position, const float *row, size_t n_vocab);
@@ -51,7 +52,9 @@ typedef struct icp_request_opts {
     size_t max_hit;        /* at most so many tokens are taken from the cache; SIZE_MAX: all */
     int priority;          /* smaller runs earlier */
 
-    /* Called when events are there to be taken; from the engine's thread, must not block. */
+    /* Called when events are there to be taken; from the engine's thread, must not block. After
+     * icp_request_free has returned neither callback is called any more; so neither may free its
+     * request, nor wait for a lock under which icp_request_free is called. */
     void (*wake)(void *arg);
     void *wake_arg;
 } icp_request_opts;
@@ -73,7 +76,10 @@ typedef struct icp_logprob {
 typedef struct icp_usage { /* computed + cached = prompt, always */
     size_t prompt_tokens, cached_tokens, completion_tokens;
     double queued_s, first_token_s, total_s; /* seconds since submission */
-    const char *miss; /* why the rest of the prompt was not found: one of a few fixed phrases */
+    /* Why the rest of the prompt was computed: "" (only the last token was, as always), "cache off",
+     * "limited by the request" (max_hit, or logits were wanted), "not in cache", "rest not in cache"
+     * (the cache holds another continuation, or none). */
+    const char *miss;
 } icp_usage;
 
 /*   PROMPT  token, chosen, top: of prompt token `position` (with prompt_logprobs)
