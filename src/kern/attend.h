@@ -6,10 +6,10 @@
 #include "kern_internal.h"
 
 enum {
-    BLOCK_ROWS = 96, /* rows that share the widening of a page */
-    ROW_STRIDE =
-        KERN_CHUNK + 16, /* floats; not a power of two, which would crowd a few cache sets */
-    WIDEST_PANEL = 64,
+    MAX_HEAD = 512,               /* numbers of a head */
+    BLOCK_ROWS = 96,              /* rows that share the widening of a page */
+    ROW_STRIDE = KERN_CHUNK + 16, /* floats: a power of two would crowd a few sets of the cache */
+    WIDEST_PANEL = 64,            /* columns, at most, of a tile of any instruction set */
 };
 
 void attend_init_avx2(kern *k);

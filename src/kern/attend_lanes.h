@@ -28,89 +28,99 @@ enum {
     FEW_ROWS = 4,               /* up to here binary16 is read as it stands */
 };
 
-/* The matrix b of a product: n_cols columns in panels. */
+/* The right side of a product. */
 typedef struct matrix {
     const void *data;
     size_t row, panel; /* distances, in numbers */
-    int n_cols;
-    bool half;
+    bool half;         /* binary16, as it stands in a page */
+    intptr_t ahead;    /* bytes from there to the page that is read next: fetched meanwhile */
 } matrix;
 
-static inline const void *panel_of(const matrix *b, int row, int col) {
-    size_t at = (size_t)row * b->row + (size_t)(col / PANEL) * b->panel + (size_t)(col % PANEL);
-    return (const char *)b->data + at * (b->half ? 2 : 4);
+static inline matrix from(matrix b, int row, int col) {
+    size_t i = (size_t)row * b.row + (size_t)(col / PANEL) * b.panel + (size_t)(col % PANEL);
+    b.data = (const char *)b.data + i * (b.half ? sizeof(uint16_t) : sizeof(float));
+    return b;
+}
+
+static inline void fetch(const void *p, intptr_t ahead) {
+    _mm_prefetch((const char *)((intptr_t)p + ahead), _MM_HINT_T0);
 }
 
 /* ---- the product ---------------------------------------------------------------------------- */
 
-/* One tile: n steps of k over `rows` rows and `width` vectors, the last of which has `last`
- * columns. rows, width and half are constants wherever this is inlined. */
-KERN_INLINE void tile(const int rows, const int width, const bool half, const int last, int n,
-                      const float *a, const void *b, size_t b_row, float *const *c,
-                      bool continued) {
-    lanes sum[TILE_ROWS][TILE_WIDTH], factor[TILE_WIDTH];
-    KERN_UNROLL for (int i = 0; i < rows; i++) KERN_UNROLL for (int j = 0; j < width; j++)
-        sum[i][j] = !continued      ? lanes_zero()
-                    : last == LANES ? lanes_load(c[i] + j * LANES)
-                                    : lanes_load_n(c[i] + j * LANES, last);
-    for (int k = 0; k < n; k++) {
-        const uint16_t *b16 = (const uint16_t *)b + (size_t)k * b_row;
-        const float *b32 = (const float *)b + (size_t)k * b_row;
-        KERN_UNROLL for (int j = 0; j < width; j++) factor[j] =
-            last == LANES ? (half ? lanes_load_f16(b16 + j * LANES) : lanes_load(b32 + j * LANES))
-                          : (half ? lanes_load_f16_n(b16 + j * LANES, last)
-                                  : lanes_load_n(b32 + j * LANES, last));
-        KERN_UNROLL for (int i = 0; i < rows; i++) {
-            lanes ai = lanes_all(a[i * ROW_STRIDE + k]);
-            KERN_UNROLL for (int j = 0; j < width; j++) sum[i][j] =
-                lanes_fma(ai, factor[j], sum[i][j]);
+/* c[i][j] (+)= Σ_k a[i][k]·b[k][j] for up to TILE_ROWS rows, `cols` <= PANEL columns, n steps. */
+typedef struct product {
+    int n_rows, cols, n;
+    const float *a; /* rows ROW_STRIDE apart */
+    matrix b;
+    float *c[TILE_ROWS];
+    bool continued; /* adds to what stands in c */
+} product;
+
+KERN_INLINE lanes load_some(const float *p, bool whole, int n) {
+    return whole ? lanes_load(p) : lanes_load_n(p, n);
+}
+
+KERN_INLINE lanes load_some_f16(const uint16_t *p, bool whole, int n) {
+    return whole ? lanes_load_f16(p) : lanes_load_f16_n(p, n);
+}
+
+KERN_INLINE void store_some(float *p, lanes x, bool whole, int n) {
+    whole ? lanes_store(p, x) : lanes_store_n(p, x, n);
+}
+
+/* Rows [first, first + rows) of a product: all columns when whole, otherwise at most LANES. rows,
+ * whole and half are constants wherever this is inlined. */
+KERN_INLINE void tile(int rows, bool whole, bool half, const product *p, int first) {
+    const int width = whole ? TILE_WIDTH : 1;
+    const float *a = p->a + (size_t)first * ROW_STRIDE;
+    float *const *c = p->c + first;
+    lanes sum[TILE_ROWS][TILE_WIDTH], b[TILE_WIDTH];
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        KERN_UNROLL for (int j = 0; j < width; j++) {
+            const float *to = c[i] + j * LANES;
+            sum[i][j] = p->continued ? load_some(to, whole, p->cols) : lanes_zero();
         }
     }
-    KERN_UNROLL for (int i = 0; i < rows; i++) KERN_UNROLL for (int j = 0; j < width; j++) {
-        if (last == LANES)
-            lanes_store(c[i] + j * LANES, sum[i][j]);
-        else
-            lanes_store_n(c[i] + j * LANES, sum[i][j], last);
+    for (int k = 0; k < p->n; k++) {
+        const float *b32 = (const float *)p->b.data + (size_t)k * p->b.row;
+        const uint16_t *b16 = (const uint16_t *)p->b.data + (size_t)k * p->b.row;
+        if (half) fetch(b16, p->b.ahead);
+        KERN_UNROLL for (int j = 0; j < width; j++) {
+            b[j] = half ? load_some_f16(b16 + j * LANES, whole, p->cols)
+                        : load_some(b32 + j * LANES, whole, p->cols);
+        }
+        KERN_UNROLL for (int i = 0; i < rows; i++) {
+            lanes ai = lanes_all(a[i * ROW_STRIDE + k]);
+            KERN_UNROLL for (int j = 0; j < width; j++) {
+                sum[i][j] = lanes_fma(ai, b[j], sum[i][j]);
+            }
+        }
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        KERN_UNROLL for (int j = 0; j < width; j++) {
+            store_some(c[i] + j * LANES, sum[i][j], whole, p->cols);
+        }
     }
 }
 
-/* A tile of TILE_ROWS, 4, 3, 2 or 1 rows. */
-static inline __attribute__((always_inline)) void
-tile_of(int rows, const int width, const bool half, const int last, int n, const float *a,
-        const void *b, size_t b_row, float *const *c, bool continued) {
-    switch (rows) {
-    case 1:
-        tile(1, width, half, last, n, a, b, b_row, c, continued);
-        break;
-    case 2:
-        tile(2, width, half, last, n, a, b, b_row, c, continued);
-        break;
-    case 3:
-        tile(3, width, half, last, n, a, b, b_row, c, continued);
-        break;
-    case 4:
-        tile(4, width, half, last, n, a, b, b_row, c, continued);
-        break;
-    default:
-        if (!half) tile(TILE_ROWS, width, half, last, n, a, b, b_row, c, continued);
-    }
+/* Tiles of TILE_ROWS, 4, 3, 2 and 1 rows; of binary16 there are FEW_ROWS at most. */
+KERN_INLINE void tiles(bool whole, bool half, const product *p) {
+    int row = 0;
+    for (; !half && row + TILE_ROWS <= p->n_rows; row += TILE_ROWS)
+        tile(TILE_ROWS, whole, false, p, row);
+    for (; row + 4 <= p->n_rows; row += 4) tile(4, whole, half, p, row);
+    int rest = p->n_rows - row;
+    if (rest == 3) tile(3, whole, half, p, row);
+    if (rest == 2) tile(2, whole, half, p, row);
+    if (rest == 1) tile(1, whole, half, p, row);
 }
 
-/* c[i][j] (+)= Σ_k a[i][k]·b[k][j] for `rows` rows, n steps of k and `cols` <= PANEL columns. */
-static void product(int rows, int cols, bool half, int n, const float *a, const void *b,
-                    size_t b_row, float *const *c, bool continued) {
-    while (rows > 0) {
-        int height = rows >= TILE_ROWS && !half ? TILE_ROWS : rows < 4 ? rows : 4;
-        if (cols == PANEL && half)
-            tile_of(height, TILE_WIDTH, true, LANES, n, a, b, b_row, c, continued);
-        else if (cols == PANEL)
-            tile_of(height, TILE_WIDTH, false, LANES, n, a, b, b_row, c, continued);
-        else if (half)
-            tile_of(height, 1, true, cols, n, a, b, b_row, c, continued);
-        else
-            tile_of(height, 1, false, cols, n, a, b, b_row, c, continued);
-        rows -= height, a += height * ROW_STRIDE, c += height;
-    }
+static void multiply(const product *p) {
+    if (p->cols == PANEL)
+        p->b.half ? tiles(true, true, p) : tiles(true, false, p);
+    else
+        p->b.half ? tiles(false, true, p) : tiles(false, false, p);
 }
 
 /* ---- a block of rows ------------------------------------------------------------------------ */
@@ -151,33 +161,38 @@ static inline int seen(const block *b, int row, int page) {
     return n < 0 ? 0 : smaller(n, KERN_PAGE);
 }
 
-/* n_rows × n_cols stored numbers as the right side of a product. */
-static matrix matrix_of(const block *b, const void *numbers, int n_rows, int n_cols) {
-    if (b->a->kv == KERN_F32) return (matrix){numbers, n_cols, PANEL, n_cols, false};
-    if (b->n_rows <= FEW_ROWS) return (matrix){numbers, n_cols, PANEL, n_cols, true};
-    const uint16_t *from = numbers;
-    for (int i = 0; i < n_rows; i++, from += n_cols)
+/* n_rows × n_cols numbers of a page as the right side of a product; `next` is what the page after
+ * it has in the same place. */
+static matrix matrix_of(const block *b, const void *numbers, const void *next, int n_rows,
+                        int n_cols) {
+    const intptr_t ahead = (intptr_t)next - (intptr_t)numbers;
+    if (b->a->kv == KERN_F32) return (matrix){numbers, n_cols, PANEL, false, 0};
+    if (b->n_rows <= FEW_ROWS) return (matrix){numbers, n_cols, PANEL, true, ahead};
+    const uint16_t *half = numbers;
+    for (int i = 0; i < n_rows; i++, half += n_cols)
         for (int col = 0; col < n_cols; col += LANES) {
-            lanes x = n_cols - col < LANES ? lanes_load_f16_n(from + col, n_cols - col)
-                                           : lanes_load_f16(from + col);
-            lanes_store(b->wide + (col / PANEL * n_rows + i) * PANEL + col % PANEL, x);
+            bool whole = n_cols - col >= LANES;
+            fetch(half + col, ahead);
+            lanes_store(b->wide + (col / PANEL * n_rows + i) * PANEL + col % PANEL,
+                        load_some_f16(half + col, whole, n_cols - col));
         }
-    return (matrix){b->wide, PANEL, (size_t)n_rows * PANEL, n_cols, false};
+    return (matrix){b->wide, PANEL, (size_t)n_rows * PANEL, false, 0};
 }
 
 /* The scores of one page; those of tokens that a row does not see are written and never read. */
-static void score(const block *b, int page) {
+static void score(const block *b, int page, const void *next) {
     const int d = b->a->d, most = seen(b, b->n_rows - 1, page);
-    matrix keys = matrix_of(b, b->a->page[page], d, KERN_PAGE);
+    matrix keys = matrix_of(b, b->a->page[page], next, d, KERN_PAGE);
     for (int col = 0; col < most; col += PANEL)
         for (int row = 0; row < b->n_rows; row += TILE_ROWS) {
             int end = smaller(row + TILE_ROWS, b->n_rows), first = row;
             while (first < end && seen(b, first, page) <= col) first++;
-            float *c[TILE_ROWS];
+            product p = {.n_rows = end - first, .cols = PANEL, .n = d};
+            p.a = b->q + (size_t)first * ROW_STRIDE;
+            p.b = from(keys, 0, col);
             for (int i = first; i < end; i++)
-                c[i - first] = b->s + (size_t)i * ROW_STRIDE + page * KERN_PAGE + col;
-            product(end - first, PANEL, keys.half, d, b->q + (size_t)first * ROW_STRIDE,
-                    panel_of(&keys, 0, col), keys.row, c, false);
+                p.c[i - first] = b->s + (size_t)i * ROW_STRIDE + page * KERN_PAGE + col;
+            multiply(&p);
         }
 }
 
@@ -207,21 +222,23 @@ static void add_tile(const block *b, const matrix *values, int page, int row, in
     for (int done = 0; row < end;) {
         int n = seen(b, row, page);
         if (n > done) {
-            float *c[TILE_ROWS];
-            for (int i = row; i < end; i++) c[i - row] = b->out[i] + 2 + col;
-            product(end - row, cols, values->half, n - done,
-                    b->s + (size_t)row * ROW_STRIDE + page * KERN_PAGE + done,
-                    panel_of(values, done, col), values->row, c, page > 0 || done > 0);
+            product p = {.n_rows = end - row, .cols = cols, .n = n - done};
+            p.a = b->s + (size_t)row * ROW_STRIDE + page * KERN_PAGE + done;
+            p.b = from(*values, done, col);
+            p.continued = page > 0 || done > 0;
+            for (int i = row; i < end; i++) p.c[i - row] = b->out[i] + 2 + col;
+            multiply(&p);
             done = n;
         }
         while (row < end && seen(b, row, page) == n) row++;
     }
 }
 
-static void add_values(const block *b, int page) {
+static void add_values(const block *b, int page, const void *next) {
     const int d = b->a->d, most = seen(b, b->n_rows - 1, page);
     const size_t keys_sz = kern_kv_size(b->a->kv, d) / 2;
-    matrix values = matrix_of(b, (const char *)b->a->page[page] + keys_sz, most, d);
+    matrix values = matrix_of(b, (const char *)b->a->page[page] + keys_sz,
+                              (const char *)next + keys_sz, most, d);
     for (int col = 0, cols; col < d; col += cols) {
         cols = d - col >= PANEL && col % PANEL == 0 ? PANEL : smaller(d - col, LANES);
         for (int row = 0; row < b->n_rows; row += TILE_ROWS)
@@ -237,12 +254,12 @@ static void attend(const kern_attend *a) {
         b.n_rows = smaller(a->n_rows - row, BLOCK_ROWS);
         take_rows(&b, row);
         int n_pages = (b.visible[b.n_rows - 1] + KERN_PAGE - 1) / KERN_PAGE;
-        for (int page = 0; page < n_pages; page++) score(&b, page);
+        for (int i = 0; i < n_pages; i++) score(&b, i, a->page[(i + 1) % n_pages]);
         for (int i = 0; i < b.n_rows; i++) {
             weigh(b.s + (size_t)i * ROW_STRIDE, b.visible[i], b.out[i]);
             if (b.visible[i] == 0) memset(b.out[i] + 2, 0, a->d * sizeof(float));
         }
-        for (int page = 0; page < n_pages; page++) add_values(&b, page);
+        for (int i = 0; i < n_pages; i++) add_values(&b, i, a->page[(i + 1) % n_pages]);
     }
 }
 
@@ -257,7 +274,7 @@ static void narrow(int d, const float *x, uint16_t *out) {
 static void kv_put(enum kern_type kv, int d, void *block, int slot, const float *k,
                    const float *v) {
     if (kv == KERN_F16) {
-        uint16_t row[512 + LANES], *numbers = block;
+        uint16_t row[MAX_HEAD + LANES], *numbers = block;
         narrow(d, k, row);
         for (int j = 0; j < d; j++) numbers[(size_t)j * KERN_PAGE + slot] = row[j];
         narrow(d, v, row);
