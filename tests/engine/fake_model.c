@@ -1,8 +1,8 @@
 #include "fake_model.h"
 
-#include <assert.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct model {
@@ -14,6 +14,11 @@ struct model {
     fake_counts counts;
     int max_tokens, max_logits;
 };
+
+/* Also in release builds. */
+static void need(bool what) {
+    if (!what) abort();
+}
 
 static uint64_t mix(uint64_t x) { /* splitmix64 */
     x += 0x9e3779b97f4a7c15;
@@ -111,10 +116,10 @@ static uint64_t *slot(const model_span *s, size_t pos) {
 
 static void run_span(model *m, const model_span *s, float **row) {
     size_t end = s->pos + (size_t)s->n_tokens;
-    assert(end <= FAKE_CTX);
+    need(end <= FAKE_CTX);
     for (size_t pos = s->pos; pos < end; pos++) {
         int32_t token = s->tokens[pos - s->pos];
-        assert(token >= 0 && token < FAKE_VOCAB);
+        need(token >= 0 && token < FAKE_VOCAB);
         *slot(s, pos) = kv_of(pos ? *slot(s, pos - 1) : 0, token, pos);
     }
     uint64_t sum = 0;
@@ -135,7 +140,7 @@ static void check_pages(const model_span *spans, int n) {
             for (int j = 0; j < n; j++)
                 for (size_t q = 0;
                      j != i && q * KERN_PAGE < spans[j].pos + (size_t)spans[j].n_tokens; q++)
-                    assert(spans[i].pages[p] != spans[j].pages[q]);
+                    need(spans[i].pages[p] != spans[j].pages[q]);
 }
 
 void model_forward(model *m, const model_span *spans, int n_spans, float *logits) {
@@ -150,10 +155,10 @@ void model_forward(model *m, const model_span *spans, int n_spans, float *logits
         tokens += spans[i].n_tokens;
         rows += spans[i].n_logits;
         decode += spans[i].n_tokens == 1;
-        assert(spans[i].n_tokens > 0 && spans[i].n_logits <= spans[i].n_tokens);
+        need(spans[i].n_tokens > 0 && spans[i].n_logits <= spans[i].n_tokens);
         run_span(m, &spans[i], &logits);
     }
-    assert(tokens <= m->max_tokens && rows <= m->max_logits);
+    need(tokens <= m->max_tokens && rows <= m->max_logits);
     m->counts.passes++;
     m->counts.tokens += (size_t)tokens;
     m->counts.mixed += decode > 0 && decode < n_spans;
