@@ -178,6 +178,25 @@ static void errors_are_capped_and_escaped(void **state) {
     free(long_text);
 }
 
+static void survives_failing_allocations(void **state) {
+    static const char text[] = "{\"stop\":[\"a\",\"b\"],\"stop_token_ids\":[1,2],\"logit_bias\":"
+                               "{\"3\":1},\"seed\":1}";
+    bool finished = false;
+    for (long n = 0; !finished; n++) {
+        reply error = {0};
+        generate_opts opts;
+        json_object *root = json_parse(text, sizeof text - 1, &error);
+        mem_fail_after(n);
+        finished = generate_opts_read(&opts, root, 100, &error);
+        mem_fail_after(-1);
+        assert_int_equal(error.status, finished ? 0 : 503);
+        generate_opts_fini(&opts);
+        json_object_put(root);
+        reply_fini(&error);
+        assert_true(n < 20);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parses_json_only),
@@ -185,6 +204,7 @@ int main(void) {
         cmocka_unit_test(reads_fields),
         cmocka_unit_test(reads_token_ids),
         cmocka_unit_test(errors_are_capped_and_escaped),
+        cmocka_unit_test(survives_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
