@@ -301,9 +301,29 @@ static bool own_attr(struct render *r, value v, const struct str *name, value *o
     }
 }
 
+/* Attributes that every Python object has, or every container. */
+static bool is_python_internal(const struct str *name) {
+    static const char *const names[] = {"class",        "doc",          "init",    "new",
+                                        "repr",         "str",          "hash",    "eq",
+                                        "ne",           "lt",           "le",      "gt",
+                                        "ge",           "getattribute", "setattr", "delattr",
+                                        "dir",          "format",       "reduce",  "sizeof",
+                                        "reduce_ex",    "len",          "iter",    "getitem",
+                                        "subclasshook", "contains",     "setitem", "init_subclass",
+                                        "delitem",      "reversed",     "or",      "ror",
+                                        "ior",          "class_getitem"};
+    if (name->len < 5 || memcmp(name->data, "__", 2) != 0 ||
+        memcmp(name->data + name->len - 2, "__", 2) != 0)
+        return false;
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (strlen(names[i]) == name->len - 4 &&
+            memcmp(names[i], name->data + 2, name->len - 4) == 0)
+            return true;
+    return false;
+}
+
 bool find_attr(struct render *r, value v, const struct str *name, value *out) {
-    bool unsafe = name->len > 4 && memcmp(name->data, "__", 2) == 0 &&
-                  memcmp(name->data + name->len - 2, "__", 2) == 0 && v.kind != V_NAMESPACE;
+    bool unsafe = v.kind != V_NAMESPACE && is_python_internal(name);
     const struct builtin *method = method_find(v, name, &unsafe);
     if (own_attr(r, v, name, out))
         unsafe = name->len > 0 && name->data[0] == '_';
@@ -342,7 +362,7 @@ static bool find_item(struct render *r, value v, value key, value *out) {
 
 value get_attr(struct render *r, value v, const struct str *name) {
     value out;
-    if (v.kind == V_UNDEFINED) fail_undefined(r, v);
+    if (v.kind == V_UNDEFINED && !is_python_internal(name)) fail_undefined(r, v);
     if (find_attr(r, v, name, &out) || find_item(r, v, val_str(name), &out)) return out;
     return val_undefined_attr(v, name, NO_ATTRIBUTE);
 }

@@ -134,6 +134,12 @@ static value filter_text(struct render *r, const struct node *filter, value text
     return call_builtin(r, filter->fn, self, &c);
 }
 
+/* What a filter block or call block makes must be text already. */
+static void print_text(struct render *r, value v) {
+    if (v.kind != V_STR) fail(r, "the block's result is no text but a %s", kind_name(v));
+    out_str(r, v.s);
+}
+
 static enum flow exec_captured(struct render *r, const struct node *n) {
     value text;
     scope_enter(r, &n->scope);
@@ -141,7 +147,7 @@ static enum flow exec_captured(struct render *r, const struct node *n) {
     if (flow != FLOW_ON) return flow;
     text = filter_text(r, n->b, text);
     if (n->kind == S_FILTER) {
-        print_value(r, text);
+        print_text(r, text);
     } else {
         assign(r, n->a, text);
         finish_assign(r, n);
@@ -274,14 +280,14 @@ static void exec_call(struct render *r, const struct node *n) {
     value caller = macro_value(r, n->macro);
     call_init(&c);
     if (n->kind == S_GENERATION) {
-        print_value(r, call_value(r, caller, &c));
+        print_text(r, call_value(r, caller, &c));
         return;
     }
     value callee = eval(r, n->a->a);
     call_eval(r, n->a, &c);
     call_push_kw(r, &c, str_literal(r, "caller").s, caller);
     r->trap.line = n->line;
-    print_value(r, call_value(r, callee, &c));
+    print_text(r, call_value(r, callee, &c));
 }
 
 static value self_value(struct render *r) {

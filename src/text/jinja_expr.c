@@ -9,7 +9,12 @@ static value *name_slot(struct render *r, const struct node *n) {
 
 static value eval_name(struct render *r, const struct node *n) {
     value v = *name_slot(r, n);
-    return given(v) ? v : val_undefined_name(n->name);
+    if (given(v)) return v;
+    /* Jinja takes parameters to be set and would print its own marker here. */
+    if (n->op == NAME_IS_PARAM)
+        fail(r, "'%.*s' is used after the loop or block that sets it", (int)MIN(n->name->len, 100),
+             n->name->data);
+    return val_undefined_name(n->name);
 }
 
 static value eval_items(struct render *r, const struct node *n, enum kind kind) {

@@ -223,10 +223,14 @@ static value filter_format(struct render *r, value *v, struct call *c) {
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
+/* What is not the template's own choice is of user origin, like the brackets. */
+static const struct str *plain(struct render *r, const char *text) {
+    return str_new(&r->trap, text, strlen(text), TEXT_USER);
+}
+
 static void set_separators(struct render *r, value separators, struct json_style *style) {
-    bool compact = style->indent == NULL;
-    style->item_sep = str_literal(r, compact ? ", " : ",").s;
-    style->key_sep = str_literal(r, ": ").s;
+    style->item_sep = plain(r, style->indent ? "," : ", ");
+    style->key_sep = plain(r, ": ");
     if (!given(separators) || separators.kind == V_NONE) return;
     value pair = to_list(r, separators);
     if (pair.list->n != 2) fail(r, "tojson: separators must be two strings");
@@ -239,7 +243,7 @@ static value filter_tojson(struct render *r, value *v, struct call *c) {
     if (given(v[2]) && v[2].kind == V_STR)
         style.indent = v[2].s;
     else if (given(v[2]) && v[2].kind != V_NONE)
-        style.indent = str_times(r, str_literal(r, " ").s, need_int(r, v[2], "indent")).s;
+        style.indent = str_times(r, plain(r, " "), need_int(r, v[2], "indent")).s;
     set_separators(r, v[3], &style);
     size_t mark = out_begin(r);
     print_json(r, v[0], &style);

@@ -218,9 +218,9 @@ static struct spec read_percent(struct percent *p, bool *left) {
     if (spec.width > MAX_WIDTH) fail(p->r, "a width is too large");
     if (p->at < p->format->len && p->format->data[p->at] == '.') {
         p->at++;
-        int64_t precision = MAX(read_number(p), 0);
+        int64_t precision = read_number(p);
         if (precision > MAX_PRECISION) fail(p->r, "a precision is too large");
-        spec.precision = (int)precision;
+        spec.precision = (int)MAX(precision, 0);
     }
     while (p->at < p->format->len && memchr("hlL", p->format->data[p->at], 3)) p->at++;
     spec.type = next_char(p);
@@ -241,22 +241,20 @@ static void percent_integer(struct percent *p, value arg, struct spec *spec) {
     put_integer(p->r, int_of(arg), spec, min_digits, arg.origin);
 }
 
+static const struct str *char_of(struct render *r, value v) {
+    char bytes[4];
+    int64_t cp = int_of(v);
+    if (cp < 0 || cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000))
+        fail(r, "format: the number is no character");
+    return str_copy(&r->trap, bytes, (size_t)utf8_encode((int32_t)cp, bytes), v.origin);
+}
+
 static void percent_char(struct percent *p, value arg, const struct spec *spec) {
     struct spec plain = *spec;
-    const struct str *s = NULL;
     plain.precision = -1;
-    if (is_integer(arg)) {
-        int64_t cp = int_of(arg);
-        if (cp < 0 || cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000))
-            fail(p->r, "%%c: the number is no character");
-        char bytes[4];
-        s = str_copy(&p->r->trap, bytes, (size_t)utf8_encode((int32_t)cp, bytes), arg.origin);
-    } else if (arg.kind == V_STR && str_chars(p->r, arg.s) == 1) {
-        s = arg.s;
-    } else {
+    if (!is_integer(arg) && (arg.kind != V_STR || str_chars(p->r, arg.s) != 1))
         fail(p->r, "%%c needs an integer or a character");
-    }
-    put_text(p->r, s, &plain, plain.align);
+    put_text(p->r, arg.kind == V_STR ? arg.s : char_of(p->r, arg), &plain, plain.align);
 }
 
 static const struct str *repr_of(struct render *r, value v) {
@@ -267,13 +265,14 @@ static const struct str *repr_of(struct render *r, value v) {
 
 static void put_percent(struct percent *p) {
     bool left;
+    if (p->at < p->format->len && p->format->data[p->at] == '%') {
+        out_part(p->r, p->format, p->at, p->at + 1);
+        p->at++;
+        return;
+    }
     value arg = val_missing();
     bool named = named_argument(p, &arg);
     struct spec spec = read_percent(p, &left);
-    if (spec.type == '%') {
-        out_puts(p->r, "%", TEXT_TEMPLATE);
-        return;
-    }
     if (!spec.type || !strchr("diuoxXeEfFgGcsr", spec.type))
         fail(p->r, "unsupported format character '%c'", spec.type);
     if (!named) arg = next_argument(p);
@@ -427,8 +426,13 @@ static void format_integer(struct render *r, value v, const struct spec *spec) {
         put_float(r, float_of(v), spec, v.origin);
         return;
     }
-    if ((spec->type && !memchr("bdoxX", spec->type, 5)) || spec->precision >= 0)
+    if ((spec->type && !memchr("bcdoxX", spec->type, 6)) || spec->precision >= 0 ||
+        (spec->type == 'c' && (spec->sign != '-' || spec->alternate || spec->group)))
         fail(r, "format: this is not supported for integers");
+    if (spec->type == 'c') {
+        put_text(r, char_of(r, v), spec, spec->align == '=' || !spec->align ? '>' : spec->align);
+        return;
+    }
     put_integer(r, int_of(v), spec, 1, v.origin);
 }
 

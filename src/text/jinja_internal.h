@@ -205,7 +205,7 @@ struct block_ref {
 enum node_kind {
     /* expressions: members that matter */
     X_CONST, /* val */
-    X_NAME,  /* name, ref */
+    X_NAME,  /* name, ref; op: NAME_IS_PARAM */
     X_NSREF, /* name, ref, val: the attribute. Only as a target */
     X_TUPLE,
     X_LIST,    /* args */
@@ -247,6 +247,7 @@ enum node_kind {
     S_LOADER, /* include, import, from, extends: a is the other template, args the names stored */
 };
 
+enum { NAME_IS_PARAM = 1 };
 enum { FOR_RECURSIVE = 1, FOR_EXTENDED = 2, FOR_COMPLETE = 4 };
 enum { BLOCK_SCOPED = 1, BLOCK_REQUIRED = 2, BLOCK_SELF = 4, BLOCK_SUPER = 8 };
 enum { SET_EXPORTS = 1 }; /* op of S_SET, S_SETBLOCK, S_MACRO at top level */

@@ -76,6 +76,31 @@ static _Noreturn void fail_json(struct render *r, enum text_origin origin, const
               origin == TEXT_USER ? "variables" : "trusted variables", what);
 }
 
+/* The end of the string that begins at p. */
+static const char *skip_string(const char *p) {
+    for (p++; *p && *p != '"'; p++)
+        if (*p == '\\' && p[1]) p++;
+    return *p ? p + 1 : p;
+}
+
+/* json-c silently takes the nearest integer for one that does not fit. */
+static bool has_huge_integer(const char *p) {
+    while ((p = strpbrk(p, "\"0123456789"))) {
+        if (*p == '"') {
+            p = skip_string(p);
+            continue;
+        }
+        const char *number = p;
+        size_t n = strspn(p, "0123456789");
+        p += strspn(p, "0123456789.eE+-");
+        if ((size_t)(p - number) > n || n < 19) continue; /* a float, or small */
+        bool negative = number[-1] == '-';
+        const char *most = negative ? "9223372036854775808" : "18446744073709551615";
+        if (n > strlen(most) || (n == strlen(most) && memcmp(number, most, n) > 0)) return true;
+    }
+    return false;
+}
+
 void json_read_vars(struct render *r, const char *text, enum text_origin origin,
                     struct dict *vars) {
     size_t len = strlen(text);
@@ -86,9 +111,12 @@ void json_read_vars(struct render *r, const char *text, enum text_origin origin,
     json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
     r->json = json_tokener_parse_ex(tokener, text, (int)len + 1);
     enum json_tokener_error failed = json_tokener_get_error(tokener);
+    size_t end = json_tokener_get_parse_end(tokener);
     json_tokener_free(tokener);
     if (failed != json_tokener_success) fail_json(r, origin, json_tokener_error_desc(failed));
+    if (end < len) fail_json(r, origin, "something follows the JSON object");
     if (!json_object_is_type(r->json, json_type_object)) fail_json(r, origin, "not a JSON object");
+    if (has_huge_integer(text)) fail_json(r, origin, "an integer is out of range");
     convert_members(r, r->json, origin, vars);
     json_release(r);
 }

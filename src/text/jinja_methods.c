@@ -29,7 +29,8 @@ static int64_t bound(struct render *r, value v, int64_t n, int64_t otherwise) {
 /* start and end of find, count, startswith … */
 static struct window window_of(struct render *r, const struct str *s, value start, value end) {
     int64_t n = (int64_t)str_chars(r, s);
-    int64_t from = bound(r, start, n, 0), to = MIN(bound(r, end, n, n), n);
+    int64_t from = bound(r, start, n, 0), to = bound(r, end, n, n);
+    if (to > n) to = n;
     if (from > to) return (struct window){.valid = false};
     return (struct window){str_offset(s, (size_t)from), str_offset(s, (size_t)to), (size_t)from,
                            true};
@@ -153,7 +154,7 @@ static void split_space(struct render *r, const struct str *s, int64_t most, str
         push_part(r, l, s, at, end);
         at = skip_space(s, end, true);
     }
-    if (at < s->len) push_part(r, l, s, at, skip_space_back(s, s->len, true));
+    if (at < s->len) push_part(r, l, s, at, s->len);
 }
 
 static void rsplit_space(struct render *r, const struct str *s, int64_t most, struct list *l) {
@@ -163,7 +164,7 @@ static void rsplit_space(struct render *r, const struct str *s, int64_t most, st
         push_part(r, l, s, start, at);
         at = skip_space_back(s, start, true);
     }
-    if (at > 0) push_part(r, l, s, skip_space(s, 0, true), at);
+    if (at > 0) push_part(r, l, s, 0, at);
 }
 
 static void split_at(struct render *r, const struct str *s, const struct str *sep, int64_t most,

@@ -2,6 +2,7 @@
  * floats. Integers are 64 bits: beyond that is an error, never a wrong number. */
 #include "jinja_internal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -295,7 +296,7 @@ bool parse_int(const struct str *s, int base, int64_t *out, bool *too_big) {
         if (p[0] == '0' && strspn(p, "0") != strlen(p)) return false;
         base = 10;
     }
-    if (base < 2 || base > 36 || *p == '+' || *p == '-' || *p == '\0') return false;
+    if (base < 2 || base > 36 || !isalnum((unsigned char)*p)) return false;
     if (base == 16 && p[0] == '0' && (p[1] | 32) == 'x') return false;
     errno = 0;
     uint64_t magnitude = strtoull(p, &end, base);

@@ -53,8 +53,9 @@ struct frame { /* where a node stands */
     jinja *j;
     struct symbols *symbols;
     bool toplevel;
-    bool soft;    /* under a condition: unknown filters are an error only when run */
-    bool in_loop; /* break and continue have a loop to act on */
+    bool soft;        /* under a condition: unknown filters are an error only when run */
+    bool in_loop;     /* break and continue have a loop to act on */
+    bool in_defaults; /* of a macro's parameters, where later ones are not set yet */
 };
 
 static void visit_list(struct symbols *s, struct trap *t, const struct node *list);
@@ -393,7 +394,7 @@ static struct scope scope_of(struct trap *t, const struct symbols *s) {
 static struct frame inner(const struct frame *f, struct function *function) {
     struct frame in = *f;
     in.symbols = symbols_new(f->trap, f->symbols, function ? function : f->symbols->function);
-    in.toplevel = in.soft = false;
+    in.toplevel = in.soft = in.in_defaults = false;
     if (function) in.in_loop = false;
     return in;
 }
@@ -403,7 +404,11 @@ static void resolve_expr(const struct frame *f, struct node *n) {
     soft.soft = true;
     for (; n; n = n->next) {
         const struct frame *in = n->kind == X_COND ? &soft : f;
-        if (n->kind == X_NAME || n->kind == X_NSREF) n->ref = ref_to(f, n, n->name);
+        if (n->kind == X_NAME || n->kind == X_NSREF) {
+            n->ref = ref_to(f, n, n->name);
+            if (!f->in_defaults && find(f->symbols, n->name, NULL)->load == LOAD_PARAM)
+                n->op = NAME_IS_PARAM;
+        }
         if ((n->kind == X_FILTER || n->kind == X_TEST) && !n->fn && !f->soft)
             scope_fail(f->trap, n,
                        n->kind == X_FILTER ? "unknown filter: " : "unknown test: ", n->name);
@@ -468,7 +473,9 @@ static void resolve_macro(const struct frame *f, const struct node *n) {
     }
     look_at_macro(&in, m);
     resolve_expr(&in, m->params);
+    in.in_defaults = true;
     resolve_expr(&in, m->defaults);
+    in.in_defaults = false;
     m->scope = scope_of(f->trap, in.symbols);
     resolve_list(&in, m->body);
 }

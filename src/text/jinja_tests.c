@@ -90,8 +90,10 @@ static value test_sameas(struct render *r, value *v, struct call *c) {
         return val_bool(true);
     case V_BOOL:
         return val_bool(a.b == b.b);
+    case V_INT: /* small ones are one object */
+        if (a.i >= -5 && a.i <= 256 && b.i >= -5 && b.i <= 256) return val_bool(a.i == b.i);
+        fail(r, "sameas is not supported between large integers");
     case V_UNDEFINED:
-    case V_INT:
     case V_FLOAT:
     case V_BIG:
     case V_STR:
