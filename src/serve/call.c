@@ -100,6 +100,15 @@ void call_drop_body(call *c) {
     buf_fini(&c->body);
 }
 
+/* From the worker to the http thread. In one step: the call may end as soon as its state says so.
+ */
+static void hand_back(call *c) {
+    pthread_mutex_lock(&c->lock);
+    c->state = c->reply.status ? CALL_REPLYING : CALL_GENERATING;
+    wake(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
 void call_work(call *c) {
     json_object *body = json_parse(c->body.data ? c->body.data : "", c->body.len, &c->reply);
     call_drop_body(c);
@@ -107,8 +116,7 @@ void call_work(call *c) {
     json_object_put(body);
     if (!c->reply.status && !c->generation)
         reply_error(&c->reply, 500, "internal_error", NULL, "The request was not answered.");
-    call_set_state(c, c->reply.status ? CALL_REPLYING : CALL_GENERATING);
-    call_wake(c);
+    hand_back(c);
 }
 
 call *call_new(server *s, conn *on, struct MHD_Connection *mhd) {
