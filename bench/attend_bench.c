@@ -46,42 +46,51 @@ static void measure(setup *s, const char *what, int n_rows, int n_chunks) {
     s->a.n_rows = n_rows;
     double t = best_of(s, n_chunks), tokens = (double)n_chunks * KERN_CHUNK;
     printf("  %-8s %4d rows  %8.3f ns/(row, token)  %7.1f GFLOPS  %6.2f GB/s of pages\n", what,
-           n_rows, 1e9 * t / (n_rows * tokens), 4e-9 * s->a.d * n_rows * tokens / t,
+           n_rows, 1e9 * t / (n_rows * tokens), 4e-9 * s->a.dk * n_rows * tokens / t,
            1e-9 * (double)s->block_sz * n_chunks * KERN_CHUNK_PAGES / t);
 }
 
 int main(int argc, char **argv) {
     int d = argc > 1 ? atoi(argv[1]) : 64, n_rows = argc > 2 ? atoi(argv[2]) : 192;
-    if (d < 1 || d > 512 || n_rows < 1 || n_rows > 1024) return 2;
-    setup s = {.block_sz = kern_kv_size(KERN_F16, d)};
-    float *numbers = mem_aligned(64, sizeof(float) * 1024 * 2 * 520);
+    if (d < 1 || d > KERN_MAX_HEAD || n_rows < 1 || n_rows > 1024) return 2;
+    setup s = {.block_sz = kern_kv_size(KERN_F16, d, d)};
+    float *numbers = mem_aligned(64, sizeof(float) * 1024 * 2 * 600);
     const float *q[1024];
     float *partial[1024];
-    int n_visible[1024];
+    static const int begin[1024];
+    int end[1024];
     s.pool = mem_aligned(64, POOL_PAGES * s.block_sz);
-    void *scratch = mem_aligned(64, kern_attend_scratch(d));
+    void *scratch = mem_aligned(64, kern_attend_scratch(d, d));
     if (!numbers || !s.pool || !scratch) return 1;
     for (size_t i = 0; i < POOL_PAGES * s.block_sz / 2; i++)
         ((uint16_t *)s.pool)[i] = (uint16_t)(0x3000 + i * 7919 % 0x800 + (i % 3 ? 0x8000 : 0));
     for (int i = 0; i < 1024; i++) {
-        for (int j = 0; j < d; j++) numbers[i * 520 + j] = sinf((float)(i * d + j)) / (float)d;
-        q[i] = numbers + (size_t)i * 520;
-        partial[i] = numbers + (size_t)(1024 + i) * 520;
-        n_visible[i] = KERN_CHUNK;
+        for (int j = 0; j < d; j++) numbers[i * 600 + j] = sinf((float)(i * d + j)) / (float)d;
+        q[i] = numbers + (size_t)i * 600;
+        partial[i] = numbers + (size_t)(1024 + i) * 600;
+        end[i] = KERN_CHUNK;
     }
     for (int isa = KERN_AVX2; isa <= KERN_AVX512; isa++) {
         if (!kern_isa_usable(isa)) continue;
         kern_init(&s.k, isa);
-        s.a =
-            (kern_attend){KERN_F16, d, KERN_CHUNK_PAGES, s.page, 0, q, n_visible, partial, scratch};
+        s.a = (kern_attend){.kv = KERN_F16,
+                            .dk = d,
+                            .dv = d,
+                            .n_pages = KERN_CHUNK_PAGES,
+                            .page = s.page,
+                            .q = q,
+                            .begin = begin,
+                            .end = end,
+                            .partial = partial,
+                            .scratch = scratch};
         printf("%s, d = %d\n", kern_isa_name(isa), d);
         measure(&s, "decode", 1, POOL_PAGES / KERN_CHUNK_PAGES);
         measure(&s, "decode", 3, POOL_PAGES / KERN_CHUNK_PAGES);
         measure(&s, "drafts", 12, POOL_PAGES / KERN_CHUNK_PAGES);
         measure(&s, "prefill", n_rows, 8);
-        for (int i = 0; i < n_rows; i++) n_visible[i] = KERN_CHUNK - KERN_PAGE + 1 + i % KERN_PAGE;
+        for (int i = 0; i < n_rows; i++) end[i] = KERN_CHUNK - KERN_PAGE + 1 + i % KERN_PAGE;
         measure(&s, "causal", n_rows, 8);
-        for (int i = 0; i < n_rows; i++) n_visible[i] = KERN_CHUNK;
+        for (int i = 0; i < n_rows; i++) end[i] = KERN_CHUNK;
     }
     return 0;
 }

@@ -6,10 +6,10 @@
 #include "kern_internal.h"
 
 enum {
-    MAX_HEAD = 512,               /* numbers of a head */
-    BLOCK_ROWS = 96,              /* rows that share the widening of a page */
-    ROW_STRIDE = KERN_CHUNK + 16, /* floats: a power of two would crowd a few sets of the cache */
-    WIDEST_PANEL = 64,            /* columns, at most, of a tile of any instruction set */
+    BLOCK_ROWS = 96,                 /* rows that share the widening of a page */
+    WIDEST_PANEL = 64,               /* columns, at most, of a tile of any instruction set */
+    ROW_STRIDE = KERN_MAX_HEAD + 16, /* floats of a query or of KERN_CHUNK scores: a power of two
+                                      * would crowd a few sets of the cache */
 };
 
 void attend_init_avx2(kern *k);

@@ -9,9 +9,9 @@
  *     values      weights e    V, [64] tokens [d]      o        [rows][d]
  *
  * and the lanes run along j, so that every number of c is a chain of its own over k. Rows go in
- * blocks of BLOCK_ROWS, sorted by the number of tokens they see: rows that see token t are then
- * the last ones of any tile, and a tile ends its shorter chains one after another. A binary16 page
- * is widened once for a block, unless few rows use it.
+ * blocks of BLOCK_ROWS, sorted by where the tokens they see end: of causal rows those that see
+ * token t are then the last ones of any tile, and a tile ends its shorter chains one by one. A
+ * binary16 page is widened once for a block, unless few rows use it.
  *
  *     scratch:   q      [BLOCK_ROWS][ROW_STRIDE]     the block's queries
  *                s      [BLOCK_ROWS][ROW_STRIDE]     scores, then weights
@@ -128,36 +128,38 @@ static void multiply(const product *p) {
 typedef struct block {
     const kern_attend *a;
     int n_rows;
-    int visible[BLOCK_ROWS]; /* ascending */
-    float *out[BLOCK_ROWS];  /* the rows' partials */
+    int begin[BLOCK_ROWS], end[BLOCK_ROWS]; /* of the tokens that a row sees; ends ascend */
+    float *out[BLOCK_ROWS];                 /* the rows' partials */
     float *q, *s, *wide;
 } block;
 
-/* Takes rows [first, first + n_rows) of a, sorted by what they see. */
+/* Takes rows [first, first + n_rows) of a, sorted by where their tokens end. */
 static void take_rows(block *b, int first) {
     const float *query[BLOCK_ROWS];
     for (int i = 0; i < b->n_rows; i++) {
-        int row = first + i, n = b->a->n_visible[row], at = i;
-        for (; at > 0 && b->visible[at - 1] > n; at--) {
-            b->visible[at] = b->visible[at - 1];
+        int row = first + i, end = b->a->end[row], at = i;
+        for (; at > 0 && b->end[at - 1] > end; at--) {
+            b->begin[at] = b->begin[at - 1];
+            b->end[at] = b->end[at - 1];
             b->out[at] = b->out[at - 1];
             query[at] = query[at - 1];
         }
-        b->visible[at] = n;
+        b->begin[at] = b->a->begin[row];
+        b->end[at] = end;
         b->out[at] = b->a->partial[row];
         query[at] = b->a->q[row];
     }
     for (int i = 0; i < b->n_rows; i++)
-        memcpy(b->q + (size_t)i * ROW_STRIDE, query[i], b->a->d * sizeof(float));
+        memcpy(b->q + (size_t)i * ROW_STRIDE, query[i], b->a->dk * sizeof(float));
 }
 
 static inline int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-/* How many tokens of a page the row sees. */
-static inline int seen(const block *b, int row, int page) {
-    int n = b->visible[row] - page * KERN_PAGE;
+/* The token of a page before which a row's visible tokens end. */
+static inline int end_in(const block *b, int row, int page) {
+    int n = b->end[row] - page * KERN_PAGE;
     return n < 0 ? 0 : smaller(n, KERN_PAGE);
 }
 
@@ -181,12 +183,12 @@ static matrix matrix_of(const block *b, const void *numbers, const void *next, i
 
 /* The scores of one page; those of tokens that a row does not see are written and never read. */
 static void score(const block *b, int page, const void *next) {
-    const int d = b->a->d, most = seen(b, b->n_rows - 1, page);
+    const int d = b->a->dk, most = end_in(b, b->n_rows - 1, page);
     matrix keys = matrix_of(b, b->a->page[page], next, d, KERN_PAGE);
     for (int col = 0; col < most; col += PANEL)
         for (int row = 0; row < b->n_rows; row += TILE_ROWS) {
             int end = smaller(row + TILE_ROWS, b->n_rows), first = row;
-            while (first < end && seen(b, first, page) <= col) first++;
+            while (first < end && end_in(b, first, page) <= col) first++;
             product p = {.n_rows = end - first, .cols = PANEL, .n = d};
             p.a = b->q + (size_t)first * ROW_STRIDE;
             p.b = from(keys, 0, col);
@@ -196,47 +198,65 @@ static void score(const block *b, int page, const void *next) {
         }
 }
 
-/* Turns one row's n scores into weights. */
-static void weigh(float *s, int n, float *partial) {
-    int t, rest = n % LANES;
+/* Turns a row's scores of the tokens [begin, end) into weights. */
+static void weigh(float *s, int begin, int end, float softcap, float *partial) {
     lanes most = lanes_all(-INFINITY), sum = lanes_zero();
-    for (t = 0; t + LANES <= n; t += LANES) most = lanes_max(lanes_load(s + t), most);
-    most = lanes_max(lanes_keep(lanes_first(rest), lanes_load(s + t), most), most);
+    const int first = begin / LANES * LANES;
+    for (int t = first; t < end; t += LANES) {
+        lanes x = lanes_load(s + t);
+        if (softcap != 0) {
+            x = lanes_mul(lanes_tanh(lanes_div(x, lanes_all(softcap))), lanes_all(softcap));
+            lanes_store(s + t, x);
+        }
+        x = lanes_max(x, most);
+        bool whole = t >= begin && t + LANES <= end;
+        most = whole ? x : lanes_keep(lanes_between(begin - t, end - t), x, most);
+    }
     float m = lanes_greatest(most) + 0.0f;
-    for (t = 0; t + LANES <= n; t += LANES) {
+    for (int t = first; t < end; t += LANES) {
         lanes e = lanes_exp(lanes_sub(lanes_load(s + t), lanes_all(m)));
         lanes_store(s + t, e);
-        sum = lanes_add(sum, e);
+        e = lanes_add(sum, e);
+        bool whole = t >= begin && t + LANES <= end;
+        sum = whole ? e : lanes_keep(lanes_between(begin - t, end - t), e, sum);
     }
-    lanes e = lanes_exp(lanes_sub(lanes_load(s + t), lanes_all(m)));
-    lanes_store(s + t, e);
-    sum = lanes_keep(lanes_first(rest), lanes_add(sum, e), sum);
     partial[0] = m;
     partial[1] = lanes_sum(sum);
 }
 
-/* One tile of rows over one page's values. Runs of rows that see equally much end together; the
- * rows behind them go on. */
+/* The first token behind t at which a row of [row, end) begins or ends to see, in a page. */
+static int next_edge(const block *b, int page, int row, int end, int t) {
+    int edge = KERN_PAGE, base = page * KERN_PAGE;
+    for (; row < end; row++) {
+        int first = b->begin[row] - base, last = b->end[row] - base;
+        if (first > t) edge = smaller(edge, first);
+        if (last > t) edge = smaller(edge, last);
+    }
+    return edge;
+}
+
+/* One tile of rows over one page's values. Between two edges a row sees all tokens or none; rows
+ * that see them and stand together go on together. */
 static void add_tile(const block *b, const matrix *values, int page, int row, int end, int col,
                      int cols) {
-    for (int done = 0; row < end;) {
-        int n = seen(b, row, page);
-        if (n > done) {
-            product p = {.n_rows = end - row, .cols = cols, .n = n - done};
-            p.a = b->s + (size_t)row * ROW_STRIDE + page * KERN_PAGE + done;
-            p.b = from(*values, done, col);
-            p.continued = page > 0 || done > 0;
-            for (int i = row; i < end; i++) p.c[i - row] = b->out[i] + 2 + col;
+    const int most = end_in(b, end - 1, page), base = page * KERN_PAGE;
+    for (int t = 0, next; t < most; t = next) {
+        next = next_edge(b, page, row, end, t);
+        for (int i = row; i < end; i++) {
+            product p = {.cols = cols, .n = next - t, .continued = true};
+            p.a = b->s + (size_t)i * ROW_STRIDE + base + t;
+            for (; i < end && b->begin[i] <= base + t && b->end[i] > base + t; i++)
+                p.c[p.n_rows++] = b->out[i] + 2 + col;
+            if (p.n_rows == 0) continue;
+            p.b = from(*values, t, col);
             multiply(&p);
-            done = n;
         }
-        while (row < end && seen(b, row, page) == n) row++;
     }
 }
 
 static void add_values(const block *b, int page, const void *next) {
-    const int d = b->a->d, most = seen(b, b->n_rows - 1, page);
-    const size_t keys_sz = kern_kv_size(b->a->kv, d) / 2;
+    const int d = b->a->dv, most = end_in(b, b->n_rows - 1, page);
+    const size_t keys_sz = kern_kv_size(b->a->kv, b->a->dk, 0);
     matrix values = matrix_of(b, (const char *)b->a->page[page] + keys_sz,
                               (const char *)next + keys_sz, most, d);
     for (int col = 0, cols; col < d; col += cols) {
@@ -246,20 +266,29 @@ static void add_values(const block *b, int page, const void *next) {
     }
 }
 
+/* The pages that some row of the block sees: [*first, *end). */
+static void find_pages(const block *b, int *first, int *end) {
+    int begin = KERN_CHUNK;
+    for (int i = 0; i < b->n_rows; i++)
+        if (b->begin[i] < b->end[i]) begin = smaller(begin, b->begin[i]);
+    *end = (b->end[b->n_rows - 1] + KERN_PAGE - 1) / KERN_PAGE;
+    *first = smaller(begin / KERN_PAGE, *end);
+}
+
 static void attend(const kern_attend *a) {
     block b = {.a = a, .q = a->scratch};
     b.s = b.q + BLOCK_ROWS * ROW_STRIDE;
     b.wide = b.s + BLOCK_ROWS * ROW_STRIDE;
-    for (int row = 0; row < a->n_rows; row += BLOCK_ROWS) {
+    for (int row = 0, first, end; row < a->n_rows; row += BLOCK_ROWS) {
         b.n_rows = smaller(a->n_rows - row, BLOCK_ROWS);
         take_rows(&b, row);
-        int n_pages = (b.visible[b.n_rows - 1] + KERN_PAGE - 1) / KERN_PAGE;
-        for (int i = 0; i < n_pages; i++) score(&b, i, a->page[(i + 1) % n_pages]);
+        find_pages(&b, &first, &end);
+        for (int i = first; i < end; i++) score(&b, i, a->page[i + 1 < end ? i + 1 : first]);
         for (int i = 0; i < b.n_rows; i++) {
-            weigh(b.s + (size_t)i * ROW_STRIDE, b.visible[i], b.out[i]);
-            if (b.visible[i] == 0) memset(b.out[i] + 2, 0, a->d * sizeof(float));
+            weigh(b.s + (size_t)i * ROW_STRIDE, b.begin[i], b.end[i], a->softcap, b.out[i]);
+            memset(b.out[i] + 2, 0, a->dv * sizeof(float));
         }
-        for (int i = 0; i < n_pages; i++) add_values(&b, i, a->page[(i + 1) % n_pages]);
+        for (int i = first; i < end; i++) add_values(&b, i, a->page[i + 1 < end ? i + 1 : first]);
     }
 }
 
@@ -271,18 +300,18 @@ static void narrow(int d, const float *x, uint16_t *out) {
     lanes_store_f16(out + j, lanes_load_n(x + j, d - j));
 }
 
-static void kv_put(enum kern_type kv, int d, void *block, int slot, const float *k,
+static void kv_put(enum kern_type kv, int dk, int dv, void *block, int slot, const float *k,
                    const float *v) {
     if (kv == KERN_F16) {
-        uint16_t row[MAX_HEAD + LANES], *numbers = block;
-        narrow(d, k, row);
-        for (int j = 0; j < d; j++) numbers[(size_t)j * KERN_PAGE + slot] = row[j];
-        narrow(d, v, row);
-        memcpy(numbers + (size_t)(KERN_PAGE + slot) * d, row, d * sizeof *row);
+        uint16_t row[KERN_MAX_HEAD + LANES], *numbers = block;
+        narrow(dk, k, row);
+        for (int j = 0; j < dk; j++) numbers[(size_t)j * KERN_PAGE + slot] = row[j];
+        narrow(dv, v, row);
+        memcpy(numbers + (size_t)dk * KERN_PAGE + (size_t)slot * dv, row, dv * sizeof *row);
     } else {
         float *numbers = block;
-        for (int j = 0; j < d; j++) numbers[(size_t)j * KERN_PAGE + slot] = k[j];
-        memcpy(numbers + (size_t)(KERN_PAGE + slot) * d, v, d * sizeof *v);
+        for (int j = 0; j < dk; j++) numbers[(size_t)j * KERN_PAGE + slot] = k[j];
+        memcpy(numbers + (size_t)dk * KERN_PAGE + (size_t)slot * dv, v, dv * sizeof *v);
     }
 }
 
@@ -290,8 +319,8 @@ static inline lanes merge(lanes o, lanes old, lanes oi, lanes new) {
     return lanes_fma(oi, new, lanes_mul(o, old));
 }
 
-static void attend_fold(int d, int n, const float *partial, size_t stride, float *out) {
-    float m = -INFINITY, l = 0;
+static void attend_fold(int d, int n, const float *partial, size_t stride, float sink, float *out) {
+    float m = sink, l = sink == -INFINITY ? 0 : 1;
     int j, rest = d % LANES;
     memset(out, 0, sizeof *out * d);
     for (int i = 0; i < n; i++, partial += stride) {

@@ -51,30 +51,41 @@ void kern_unpack_row(const kern_mat *m, int row, float *out);
  * types k is a multiple of KERN_BLOCK. */
 size_t kern_act_stride(enum kern_type type, int k); /* bytes from one row to the next */
 
+/* What a feed-forward layer does between its products. */
+enum kern_activation {
+    KERN_SILU,           /* x / (1 + e^-x) */
+    KERN_GELU,           /* x·Φ(x), Φ the integral of the Gaussian */
+    KERN_GELU_TANH,      /* its approximation by tanh */
+    KERN_SWIGLU_CLAMPED, /* x' / (1 + e^-1.702x') · (up' + 1), x' = min(x, 7), |up'| <= 7 */
+};
+
 /* ---- attention ------------------------------------------------------------------------------ */
 
 /* The keys and values of one KV head of one layer in one page: KERN_PAGE tokens.
- *   K: [d][KERN_PAGE]  transposed, lanes are tokens       V: [KERN_PAGE][d]
+ *   K: [dk][KERN_PAGE]  transposed, lanes are tokens       V: [KERN_PAGE][dv]
  * in kv type F16 or F32. Pages sit at absolute positions; KERN_CHUNK tokens (a super-chunk) are
  * the fixed unit in which partial results are formed. */
 enum { KERN_PAGE = 64, KERN_CHUNK = 512, KERN_CHUNK_PAGES = KERN_CHUNK / KERN_PAGE };
-size_t kern_kv_size(enum kern_type kv, int d); /* bytes of one such block, a multiple of 64 */
+enum { KERN_MAX_HEAD = 576 }; /* numbers of a key or value */
+size_t kern_kv_size(enum kern_type kv, int dk, int dv); /* bytes of one block, a multiple of 64 */
 
-/* A partial result: max score m, sum l of e^(s-m), and Σ e^(s-m)·v, in this order: d+2 floats. */
-static inline size_t kern_partial_floats(int d) { return (size_t)d + 2; }
+/* A partial result: max score m, sum l of e^(s-m), and Σ e^(s-m)·v, in this order: dv+2 floats. */
+static inline size_t kern_partial_floats(int dv) { return (size_t)dv + 2; }
 
 typedef struct kern_attend {
     enum kern_type kv;
-    int d;                   /* head size, 1..512 */
+    int dk, dv;              /* numbers of a key, of a value: 1..KERN_MAX_HEAD */
+    float softcap;           /* c: a score s becomes c·tanh(s/c); 0: it stays */
     int n_pages;             /* pages of this super-chunk that are in use, 1..KERN_CHUNK_PAGES */
     const void *const *page; /* their K/V blocks for this head */
     int n_rows;              /* query rows, any number: GQA heads × tokens × sequences */
-    const float *const *q;   /* each row's query, d floats, already scaled */
-    const int *n_visible;    /* tokens of this super-chunk that the row sees, 0..64·n_pages */
-    float *const *partial;   /* out: d+2 floats for each row; rows seeing nothing get m=-inf, l=0 */
+    const float *const *q;   /* each row's query, dk floats, already scaled */
+    const int *begin, *end;  /* the row sees tokens [begin, end) of this super-chunk,
+                              * 0 <= begin and end <= 64·n_pages */
+    float *const *partial;   /* out: dv+2 floats for each row; rows seeing nothing get m=-inf, l=0 */
     void *scratch;           /* kern_attend_scratch bytes, 64-byte aligned, one for each thread */
 } kern_attend;
-size_t kern_attend_scratch(int d);
+size_t kern_attend_scratch(int dk, int dv);
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
@@ -94,11 +105,20 @@ typedef struct kern {
     void (*gemm)(const kern_mat *w, const void *act, size_t act_stride, int m, float *out,
                  size_t out_stride, bool add, int group0, int group1);
 
-    /* out[i] = x[i] / sqrt(mean(x²) + eps) · w[i]. The sum runs in 16 lanes and a fixed tree. */
+    /* Sums over n run in 16 lanes and a fixed tree. In all of these out may be an input. */
+
+    /* out[i] = x[i] / sqrt(mean(x²) + eps) · w[i]; w NULL: all 1. */
     void (*rms_norm)(int n, const float *x, const float *w, float eps, float *out);
-    /* out[i] = silu(gate[i]) · up[i]; out may be gate or up. */
-    void (*silu_mul)(int n, const float *gate, const float *up, float *out);
-    void (*add)(int n, const float *a, const float *b, float *out); /* out may be a or b */
+    /* out[i] = (x[i] - mean) / sqrt(variance + eps) · w[i] + b[i]; b may be NULL. */
+    void (*layer_norm)(int n, const float *x, const float *w, const float *b, float eps,
+                       float *out);
+    /* out[i] = f(x[i]) · up[i]; without the factor when up is NULL (which KERN_SWIGLU_CLAMPED does
+     * not take). */
+    void (*activate)(enum kern_activation f, int n, const float *x, const float *up, float *out);
+    void (*add)(int n, const float *a, const float *b, float *out);
+    void (*add_scaled)(int n, const float *a, const float *b, float s, float *out); /* a + s·b */
+    void (*scale)(int n, const float *x, float s, float *out);
+    void (*softcap)(int n, const float *x, float c, float *out); /* c · tanh(x / c) */
 
     /* Rotates n_heads heads of size d in place, the first n_rot numbers of each: pairs are
      * (2i, 2i+1), or (i, i+n_rot/2) with `halves`. cos, sin: n_rot/2 floats for this position. */
@@ -106,14 +126,16 @@ typedef struct kern {
                  const float *sin);
 
     /* Writes the key and value of one token into slot (0..KERN_PAGE-1) of a K/V block. */
-    void (*kv_put)(enum kern_type kv, int d, void *block, int slot, const float *k,
+    void (*kv_put)(enum kern_type kv, int dk, int dv, void *block, int slot, const float *k,
                    const float *v);
     /* Copies the tokens [0, n) of a K/V block (copy-on-write of a partial page). */
-    void (*kv_copy)(enum kern_type kv, int d, void *to, const void *from, int n);
+    void (*kv_copy)(enum kern_type kv, int dk, int dv, void *to, const void *from, int n);
 
     void (*attend)(const kern_attend *a);
-    /* Folds n partials (stride floats apart) in ascending order; out[d] = o / l. */
-    void (*attend_fold)(int d, int n, const float *partial, size_t stride, float *out);
+    /* Folds n partials (stride floats apart) in ascending order; out[dv] = o / l. `sink` is the
+     * score of a token without a value that comes first; -inf: there is none. */
+    void (*attend_fold)(int dv, int n, const float *partial, size_t stride, float sink,
+                        float *out);
 
     /* Greatest element; the lowest index among equals; NaN never wins. n >= 1. */
     int (*argmax)(int n, const float *x);
@@ -126,5 +148,11 @@ void kern_init(kern *k, enum kern_isa isa);
 /* Elementary functions of the contract, for scalar code elsewhere: own polynomials, correct to
  * 2 ulp, the same bits as the vector code. */
 float kern_exp(float x);
+float kern_tanh(float x);
+
+/* ---- stored vectors -------------------------------------------------------------------------- */
+
+/* n numbers of type F32, F16 or BF16 as floats, exactly. */
+void kern_widen(enum kern_type type, size_t n, const void *from, float *to);
 
 #endif

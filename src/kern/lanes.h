@@ -9,7 +9,7 @@
  *   load_f16, load_f16_n, store_f16  the same for binary16 in memory, written to nearest even
  *   add, sub, mul, div, max          max(a, b) is a > b ? a : b, hence b when either is NaN
  *   fma, fms, fmaddsub               a·b+c, a·b-c, and both: even lanes subtract
- *   first, le, lt, keep              masks; keep(m, a, b) is a where m holds and b elsewhere
+ *   first, between, le, lt, keep     masks; keep(m, a, b) is a where m holds and b elsewhere
  *   equals                           one bit a lane
  *   sum, greatest                    over the fixed tree
  *   dup8, swap_pairs                 p0 p0 p1 p1 ... of the first n of eight; neighbours exchanged
@@ -51,6 +51,21 @@ static inline lanes lanes_exp(lanes x) {
     lanes y = lanes_shift_exponent(p, t);
     y = lanes_keep(lanes_le(x, lanes_all(EXP_MAX)), y, lanes_add(x, lanes_all(INFINITY)));
     return lanes_keep(lanes_lt(x, lanes_all(EXP_MIN)), lanes_zero(), y);
+}
+
+/* kern_tanh in every lane. */
+static inline lanes lanes_tanh(lanes x) {
+    lanes minus = lanes_sub(lanes_all(-0.0f), x), a = lanes_max(x, minus), z = lanes_mul(x, x);
+    lanes p = lanes_all(TANH_C5);
+    p = lanes_fma(p, z, lanes_all(TANH_C4));
+    p = lanes_fma(p, z, lanes_all(TANH_C3));
+    p = lanes_fma(p, z, lanes_all(TANH_C2));
+    p = lanes_fma(p, z, lanes_all(TANH_C1));
+    p = lanes_fma(lanes_mul(p, z), x, x);
+    lanes e = lanes_add(lanes_exp(lanes_add(a, a)), lanes_all(1));
+    lanes y = lanes_sub(lanes_all(1), lanes_div(lanes_all(2), e));
+    y = lanes_keep(lanes_lt(x, lanes_zero()), lanes_sub(lanes_all(-0.0f), y), y);
+    return lanes_keep(lanes_lt(a, lanes_all(TANH_EDGE)), p, y);
 }
 
 #endif

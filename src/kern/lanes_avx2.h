@@ -16,6 +16,12 @@ static inline mask lanes_first(int n) {
     return (mask){_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)};
 }
 
+/* Lanes low, ... high - 1. */
+static inline mask lanes_between(int low, int high) {
+    mask a = lanes_first(low), b = lanes_first(high);
+    return (mask){_mm256_andnot_ps(a.lo, b.lo), _mm256_andnot_ps(a.hi, b.hi)};
+}
+
 static inline lanes lanes_zero(void) {
     return (lanes){_mm256_setzero_ps(), _mm256_setzero_ps()};
 }

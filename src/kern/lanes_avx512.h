@@ -9,6 +9,13 @@ static inline mask lanes_first(int n) {
     return (mask)((1u << n) - 1);
 }
 
+/* Lanes low, ... high - 1. */
+static inline mask lanes_between(int low, int high) {
+    low = low < 0 ? 0 : low;
+    high = high > LANES ? LANES : high;
+    return (mask)(lanes_first(high) & ~lanes_first(low));
+}
+
 static inline lanes lanes_zero(void) {
     return _mm512_setzero_ps();
 }

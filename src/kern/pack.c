@@ -169,6 +169,13 @@ void kern_unpack_row(const kern_mat *m, int row, float *out) {
     kern_layout_of(m->type)->unpack_row(g.quants, g.scales, row % KERN_GROUP, g.n_blocks, out);
 }
 
+void kern_widen(enum kern_type type, size_t n, const void *from, float *to) {
+    const uint16_t *half = from;
+    for (size_t i = 0; type == KERN_F16 && i < n; i++) to[i] = f32_of_f16(half[i]);
+    for (size_t i = 0; type == KERN_BF16 && i < n; i++) to[i] = f32_of_bf16(half[i]);
+    if (type == KERN_F32) memcpy(to, from, n * sizeof *to);
+}
+
 size_t kern_act_stride(enum kern_type type, int k) {
     if (kern_layout_of(type)->block == 1) return round_up_64((size_t)k * sizeof(float));
     return round_up_64((size_t)k + (size_t)(k / KERN_BLOCK) * sizeof(kern_act));

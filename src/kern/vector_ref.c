@@ -22,6 +22,44 @@ float kern_exp(float x) {
     return f32_of_bits(bits_of_f32(p) + (bits_of_f32(t) << 23));
 }
 
+float kern_tanh(float x) {
+    float a = x > -x ? x : -x;
+    float z = x * x, p = TANH_C5;
+    p = fmaf(p, z, TANH_C4);
+    p = fmaf(p, z, TANH_C3);
+    p = fmaf(p, z, TANH_C2);
+    p = fmaf(p, z, TANH_C1);
+    if (a < TANH_EDGE) return fmaf(p * z, x, x);
+    float y = 1 - 2 / (kern_exp(a + a) + 1);
+    return x < 0 ? -y : y;
+}
+
+static float gaussian(float x) {
+    float t = (x > -x ? x : -x) * SQRT_HALF, z = t * t;
+    if (t < 1) {
+        float p = ERF_C6;
+        p = fmaf(p, z, ERF_C5);
+        p = fmaf(p, z, ERF_C4);
+        p = fmaf(p, z, ERF_C3);
+        p = fmaf(p, z, ERF_C2);
+        p = fmaf(p, z, ERF_C1);
+        p = fmaf(p, z, ERF_C0);
+        return fmaf(x < 0 ? -t : t, 0.5f * p, 0.5f);
+    }
+    float p = ERFC_C8;
+    p = fmaf(p, t, ERFC_C7);
+    p = fmaf(p, t, ERFC_C6);
+    p = fmaf(p, t, ERFC_C5);
+    p = fmaf(p, t, ERFC_C4);
+    p = fmaf(p, t, ERFC_C3);
+    p = fmaf(p, t, ERFC_C2);
+    p = fmaf(p, t, ERFC_C1);
+    p = fmaf(p, t, ERFC_C0);
+    float c = 0.5f * kern_exp(fmaf(-t, t, p));
+    c = t > PHI_END ? 0 : c;
+    return x < 0 ? c : 1 - c;
+}
+
 float sum_of_lanes(float lane[16]) {
     for (int width = 8; width > 0; width /= 2)
         for (int i = 0; i < width; i++) lane[i] += lane[i + width];
@@ -33,16 +71,66 @@ static void rms_norm(int n, const float *x, const float *w, float eps, float *ou
     float lane[16] = {0};
     for (int i = 0; i < n; i++) lane[i % 16] = fmaf(x[i], x[i], lane[i % 16]);
     float scale = 1 / sqrtf(sum_of_lanes(lane) / (float)n + eps);
-    for (int i = 0; i < n; i++) out[i] = x[i] * scale * w[i];
+    for (int i = 0; i < n; i++) out[i] = x[i] * scale * (w ? w[i] : 1);
 }
 
-/* out[i] = gate[i] / (1 + e^-gate[i]) · up[i] */
-static void silu_mul(int n, const float *gate, const float *up, float *out) {
-    for (int i = 0; i < n; i++) out[i] = gate[i] / (1 + kern_exp(-gate[i])) * up[i];
+/* mean = Σ x / n;  c[i] = x[i] - mean;  scale = 1 / sqrt(Σ fma(c, c, ·) / n + eps);
+ * out[i] = fma(c[i] · scale, w[i], b[i]) */
+static void layer_norm(int n, const float *x, const float *w, const float *b, float eps,
+                       float *out) {
+    float sums[16] = {0}, squares[16] = {0};
+    for (int i = 0; i < n; i++) sums[i % 16] += x[i];
+    float mean = sum_of_lanes(sums) / (float)n;
+    for (int i = 0; i < n; i++) {
+        float c = x[i] - mean;
+        squares[i % 16] = fmaf(c, c, squares[i % 16]);
+    }
+    float scale = 1 / sqrtf(sum_of_lanes(squares) / (float)n + eps);
+    for (int i = 0; i < n; i++) out[i] = fmaf((x[i] - mean) * scale, w[i], b ? b[i] : 0);
+}
+
+static float silu(float x) {
+    return x / (1 + kern_exp(-x));
+}
+
+static float gelu_tanh(float x) {
+    return x / (1 + kern_exp(x * fmaf(x * x, GELU_B, GELU_A)));
+}
+
+static float swiglu_clamped(float x, float up) {
+    x = x < CLAMP_LIMIT ? x : CLAMP_LIMIT;
+    up = up < CLAMP_LIMIT ? up : CLAMP_LIMIT;
+    up = up > -CLAMP_LIMIT ? up : -CLAMP_LIMIT;
+    return x / (1 + kern_exp(x * -CLAMP_ALPHA)) * (up + 1);
+}
+
+static void activate(enum kern_activation f, int n, const float *x, const float *up, float *out) {
+    for (int i = 0; i < n; i++) {
+        if (f == KERN_SWIGLU_CLAMPED) {
+            out[i] = swiglu_clamped(x[i], up[i]);
+            continue;
+        }
+        float y = f == KERN_SILU        ? silu(x[i])
+                  : f == KERN_GELU_TANH ? gelu_tanh(x[i])
+                                        : x[i] * gaussian(x[i]);
+        out[i] = up ? y * up[i] : y;
+    }
 }
 
 static void add(int n, const float *a, const float *b, float *out) {
     for (int i = 0; i < n; i++) out[i] = a[i] + b[i];
+}
+
+static void add_scaled(int n, const float *a, const float *b, float s, float *out) {
+    for (int i = 0; i < n; i++) out[i] = fmaf(b[i], s, a[i]);
+}
+
+static void scale(int n, const float *x, float s, float *out) {
+    for (int i = 0; i < n; i++) out[i] = x[i] * s;
+}
+
+static void softcap(int n, const float *x, float c, float *out) {
+    for (int i = 0; i < n; i++) out[i] = kern_tanh(x[i] / c) * c;
 }
 
 /* (a, b) becomes (fma(a, cos, -(b·sin)), fma(b, cos, a·sin)). */
@@ -68,8 +156,12 @@ static int argmax(int n, const float *x) {
 
 void kern_vector_init(kern *k) {
     k->rms_norm = rms_norm;
-    k->silu_mul = silu_mul;
+    k->layer_norm = layer_norm;
+    k->activate = activate;
     k->add = add;
+    k->add_scaled = add_scaled;
+    k->scale = scale;
+    k->softcap = softcap;
     k->rope = rope;
     k->argmax = argmax;
 #ifdef KERN_X86

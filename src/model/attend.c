@@ -14,6 +14,8 @@
  * All query heads that share a KV head, and all tokens of a tile, go through a page together. */
 #include "model_internal.h"
 
+#include <math.h>
+
 enum { DEEP_TOKENS = 8, WIDE_TOKENS = 16 };
 
 typedef struct tile {
@@ -46,7 +48,7 @@ static int n_parts_of(const pass *p, int span) {
 size_t attend_thread_size(const model *m) {
     size_t slots =
         (size_t)wide_tokens(m) * (size_t)group_of(m) * (size_t)n_chunks_to(m->info.n_ctx);
-    return kern_attend_scratch(m->h.head_dim) +
+    return kern_attend_scratch(m->h.head_dim, m->h.head_dim) +
            slots * kern_partial_floats(m->h.head_dim) * sizeof(float);
 }
 
@@ -95,6 +97,7 @@ static void attend_chunk(const pass *p, const tile *t, int chunk, void *scratch,
 
     const float *q[ATTEND_ROWS];
     int visible[ATTEND_ROWS];
+    static const int first[ATTEND_ROWS];
     size_t stride = (size_t)(m->h.n_head + 2 * m->h.n_head_kv) * (size_t)d;
     for (int i = 0, r = 0; i < t->n; i++) {
         size_t sees = t->span->pos + (size_t)(t->first + i) + 1; /* itself and all before it */
@@ -105,12 +108,14 @@ static void attend_chunk(const pass *p, const tile *t, int chunk, void *scratch,
         }
     }
     m->kern.attend(&(kern_attend){.kv = m->kv,
-                                  .d = d,
+                                  .dk = d,
+                                  .dv = d,
                                   .n_pages = n_pages,
                                   .page = page,
                                   .n_rows = t->n * group,
                                   .q = q,
-                                  .n_visible = visible,
+                                  .begin = first,
+                                  .end = visible,
                                   .partial = partial,
                                   .scratch = scratch});
 }
@@ -141,7 +146,7 @@ static void run_wide(const pass *p, const tile *t, char *scratch) {
     const model *m = p->m;
     int group = group_of(m), n_chunks = n_chunks_to(t->span->pos + (size_t)(t->first + t->n));
     size_t size = kern_partial_floats(m->h.head_dim), row_size = (size_t)n_chunks * size;
-    float *slots = (float *)(scratch + kern_attend_scratch(m->h.head_dim));
+    float *slots = (float *)(scratch + kern_attend_scratch(m->h.head_dim, m->h.head_dim));
     float *partial[ATTEND_ROWS];
     for (int c = 0; c < n_chunks; c++) {
         for (int r = 0; r < t->n * group; r++)
@@ -150,7 +155,7 @@ static void run_wide(const pass *p, const tile *t, char *scratch) {
     }
     for (int r = 0; r < t->n * group; r++)
         m->kern.attend_fold(
-            m->h.head_dim, n_chunks, slots + (size_t)r * row_size, size,
+            m->h.head_dim, n_chunks, slots + (size_t)r * row_size, size, -INFINITY,
             mixed_of(m, t->plan->first_row + t->first + r / group, t->head * group + r % group));
 }
 
@@ -172,7 +177,7 @@ static void fold_row(const pass *p, int span, int row) {
     for (int h = 0; h < m->h.n_head; h++)
         m->kern.attend_fold(m->h.head_dim, n_chunks_to(s->pos + token + 1),
                             slots_of(p, s, &p->plan[span], token, (size_t)h),
-                            kern_partial_floats(m->h.head_dim), mixed_of(m, row, h));
+                            kern_partial_floats(m->h.head_dim), -INFINITY, mixed_of(m, row, h));
 }
 
 void attend_layer(pass *p) {

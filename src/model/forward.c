@@ -153,7 +153,7 @@ static void qkv_row(const pass *p, int row) {
     size_t pos = p->spans[span].pos + (size_t)(row - p->plan[span].first_row);
     char *block = (char *)p->spans[span].pages[pos / KERN_PAGE] + p->layer_at;
     for (int i = 0; i < h->n_head_kv; i++, block += m->kv_size)
-        m->kern.kv_put(m->kv, d, block, (int)(pos % KERN_PAGE), k + i * d, v + i * d);
+        m->kern.kv_put(m->kv, d, d, block, (int)(pos % KERN_PAGE), k + i * d, v + i * d);
 }
 
 static void mixed_row(const pass *p, int row) {
@@ -171,7 +171,7 @@ static void silu_row(const pass *p, int row) {
     float *gate = p->m->s.ff + (size_t)row * 2 * (size_t)n, *up = gate + n;
     add_bias(p, n, gate, p->layer->bgate);
     add_bias(p, n, up, p->layer->bup);
-    p->m->kern.silu_mul(n, gate, up, gate);
+    p->m->kern.activate(KERN_SILU, n, gate, up, gate);
     put_act(p, &p->layer->down, row, gate);
 }
 

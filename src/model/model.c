@@ -69,7 +69,7 @@ static int open_model(model *m, const gguf *g, const model_opts *opts, icp_error
     kern_init(&m->kern, opts->isa);
     m->kv = opts->kv;
     m->pool = opts->pool;
-    m->kv_size = kern_kv_size(m->kv, m->h.head_dim);
+    m->kv_size = kern_kv_size(m->kv, m->h.head_dim, m->h.head_dim);
     fill_info(m, g, opts);
     TRY(weights_load(g, &m->h, opts, &m->w, fingerprint, err));
     TRY(check_forms(m, err));
@@ -168,5 +168,5 @@ int model_reserve(model *m, int max_tokens, int max_logits) {
 void model_copy_page(void *arg, void *to, const void *from, int n_tokens) {
     const model *m = arg;
     for (size_t at = 0; at < m->info.page_size; at += m->kv_size)
-        m->kern.kv_copy(m->kv, m->h.head_dim, (char *)to + at, (const char *)from + at, n_tokens);
+        m->kern.kv_copy(m->kv, m->h.head_dim, m->h.head_dim, (char *)to + at, (const char *)from + at, n_tokens);
 }

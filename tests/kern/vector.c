@@ -75,21 +75,27 @@ static void exp_at_its_edges(void **state) {
     }
 }
 
-/* Every variant's exp, seen through silu with up = 1, over all exponents. */
+/* Every variant's exp, seen through silu with up = 1, and its kin, over all exponents. */
 static void variant_exp(const kern *reference, const kern *variant) {
     float gate[256], up[256], expected[256], found[256];
     for (int i = 0; i < 256; i++) up[i] = 1;
     for (uint64_t bits = 0; bits < 0x100000000; bits += 256 * 1021) {
         for (int i = 0; i < 256; i++) gate[i] = float_of((uint32_t)(bits + (uint64_t)i * 1021));
-        reference->silu_mul(256, gate, up, expected);
-        variant->silu_mul(256, gate, up, found);
+        reference->softcap(256, gate, 1, expected);
+        variant->softcap(256, gate, 1, found);
+        assert_same(256, expected, found);
+        reference->activate(KERN_GELU, 256, gate, NULL, expected);
+        variant->activate(KERN_GELU, 256, gate, NULL, found);
+        assert_same(256, expected, found);
+        reference->activate(KERN_SILU, 256, gate, up, expected);
+        variant->activate(KERN_SILU, 256, gate, up, found);
         assert_same(256, expected, found);
     }
     for (uint32_t i = 0; i < 2 * 0x8000; i += 256) { /* densely around the two thresholds */
         for (uint32_t j = 0; j < 256; j++)
             gate[j] = -float_of((i < 0x8000 ? 0x42b10000 : 0xc2aea000) + i % 0x8000 + j);
-        reference->silu_mul(256, gate, up, expected);
-        variant->silu_mul(256, gate, up, found);
+        reference->activate(KERN_SILU, 256, gate, up, expected);
+        variant->activate(KERN_SILU, 256, gate, up, found);
         assert_same(256, expected, found);
     }
 }
@@ -121,13 +127,75 @@ static void silu_in_double(void **state) {
     float gate[MOST], up[MOST], out[MOST];
     fill(&rng, draw_unit, MOST, up);
     for (int i = 0; i < MOST; i++) gate[i] = 20 * draw_unit(&rng);
-    k.silu_mul(MOST, gate, up, out);
+    k.activate(KERN_SILU, MOST, gate, up, out);
     for (int i = 0; i < MOST; i++) {
         double exact = gate[i] / (1 + exp(-(double)gate[i])) * up[i];
         assert_near(exact, out[i], 4 * FLT_EPSILON * fabs(exact));
     }
-    k.silu_mul(1, (float[]){-100}, (float[]){1}, out); /* e^100 overflows: the limit, 0 */
+    k.activate(KERN_SILU, 1, (float[]){-100}, (float[]){1},
+               out); /* e^100 overflows: the limit, 0 */
     assert_true(out[0] == 0);
+}
+
+static void layer_norm_in_double(void **state) {
+    uint64_t rng = 11;
+    kern k;
+    kern_init(&k, KERN_SCALAR);
+    float x[MOST], w[MOST], b[MOST], out[MOST];
+    for (int n = 1; n <= MOST; n++) {
+        fill(&rng, draw_unit, n, x);
+        fill(&rng, draw_unit, n, w);
+        fill(&rng, draw_unit, n, b);
+        k.layer_norm(n, x, w, n % 2 ? b : NULL, 1e-3f, out);
+        double mean = 0, squares = 0;
+        for (int i = 0; i < n; i++) mean += (double)x[i] / n;
+        for (int i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+        double scale = 1 / sqrt(squares / n + (double)1e-3f);
+        for (int i = 0; i < n; i++) {
+            double exact = (x[i] - mean) * scale * w[i] + (n % 2 ? (double)b[i] : 0);
+            assert_near(exact, out[i], 16 * FLT_EPSILON * fmax(1, scale));
+        }
+    }
+}
+
+/* All activations on a grid, tails included, against libm in double. */
+static void activations_in_double(void **state) {
+    kern k;
+    kern_init(&k, KERN_SCALAR);
+    for (float x = -30; x <= 30; x += 0x1.1p-8f) {
+        double phi = 0.5 * erfc(-(double)x * sqrt(0.5)), cube = (double)x * x * x, out_of;
+        float out, up = 1.25f;
+        k.activate(KERN_GELU, 1, &x, NULL, &out);
+        assert_near(x * phi, out, fmax(16 * FLT_EPSILON * fabs(x * phi), 2e-9));
+        k.activate(KERN_GELU, 1, &x, &up, &out);
+        assert_near(x * phi * 1.25, out, fmax(16 * FLT_EPSILON * fabs(x * phi), 2e-9));
+        out_of = x * 0.5 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * cube)));
+        k.activate(KERN_GELU_TANH, 1, &x, NULL, &out);
+        assert_near(out_of, out, 8 * FLT_EPSILON * fabs((double)x));
+        for (up = -9; up < 10; up += 4.5f) {
+            double gate = fmin(x, 7), bounded = fmax(fmin(up, 7), -7);
+            out_of = gate / (1 + exp(-(double)1.702f * gate)) * (bounded + 1);
+            k.activate(KERN_SWIGLU_CLAMPED, 1, &x, &up, &out);
+            assert_near(out_of, out, 8 * FLT_EPSILON * fmax(1, fabs((double)x)) * fabs(out_of));
+        }
+        double exact = tanh((double)x);
+        assert_near(exact, kern_tanh(x), 2 * FLT_EPSILON * fabs(exact));
+        k.softcap(1, &x, 5, &out);
+        assert_near(5 * tanh((double)x / 5), out, 16 * FLT_EPSILON * fabs((double)x));
+    }
+    assert_true(kern_tanh(INFINITY) == 1 && kern_tanh(-INFINITY) == -1 && isnan(kern_tanh(NAN)));
+}
+
+static void widening_is_exact(void **state) {
+    uint16_t half[] = {0x3c00, 0xc000, 0x0001, 0x7bff}, brain[] = {0x3f80, 0xc000, 0x0001, 0x7f7f};
+    float out[4], as_half[] = {1, -2, 0x1p-24f, 65504},
+                  as_brain[] = {1, -2, 0x1p-133f, 0x1.fep127f};
+    kern_widen(KERN_F16, 4, half, out);
+    assert_same(4, as_half, out);
+    kern_widen(KERN_BF16, 4, brain, out);
+    assert_same(4, as_brain, out);
+    kern_widen(KERN_F32, 4, as_half, out);
+    assert_same(4, as_half, out);
 }
 
 static void rope_in_double(void **state) {
@@ -186,32 +254,60 @@ static void variant_elementwise(const kern *reference, const kern *variant) {
         assert_same(n, expected.numbers + GUARD, found.numbers + GUARD);
         assert_guarded(&found);
 
-        reference->silu_mul(n, a, b, guard(&expected, n));
-        variant->silu_mul(n, a, b, guard(&found, n));
+        reference->activate(KERN_SILU, n, a, b, guard(&expected, n));
+        variant->activate(KERN_SILU, n, a, b, guard(&found, n));
         assert_same(n, expected.numbers + GUARD, found.numbers + GUARD);
         assert_guarded(&found);
 
-        float *in_place = guard(&found, n); /* out may be either input */
-        memcpy(in_place, n % 2 ? a : b, n * sizeof *a);
-        variant->silu_mul(n, n % 2 ? in_place : a, n % 2 ? b : in_place, in_place);
-        assert_same(n, expected.numbers + GUARD, in_place);
+        for (int f = KERN_SILU; f <= KERN_SWIGLU_CLAMPED; f++) {
+            const float *up = f == KERN_SWIGLU_CLAMPED || n % 3 ? b : NULL;
+            reference->activate(f, n, a, up, guard(&expected, n));
+            variant->activate(f, n, a, up, guard(&found, n));
+            assert_same(n, expected.numbers + GUARD, found.numbers + GUARD);
+            assert_guarded(&found);
+
+            float *in_place = guard(&found, n); /* out may be either input */
+            memcpy(in_place, n % 2 || !up ? a : b, n * sizeof *a);
+            variant->activate(f, n, n % 2 || !up ? in_place : a, n % 2 || !up ? up : in_place,
+                              in_place);
+            assert_same(n, expected.numbers + GUARD, in_place);
+            assert_guarded(&found);
+        }
+
+        float s = draw_edge(&rng);
+        reference->add_scaled(n, a, b, s, guard(&expected, n));
+        variant->add_scaled(n, a, b, s, guard(&found, n));
+        assert_same(n, expected.numbers + GUARD, found.numbers + GUARD);
+        assert_guarded(&found);
+        reference->scale(n, a, s, guard(&expected, n));
+        variant->scale(n, a, s, guard(&found, n));
+        assert_same(n, expected.numbers + GUARD, found.numbers + GUARD);
+        assert_guarded(&found);
+        reference->softcap(n, a, 3, guard(&expected, n));
+        variant->softcap(n, a, 3, guard(&found, n));
+        assert_same(n, expected.numbers + GUARD, found.numbers + GUARD);
         assert_guarded(&found);
 
         assert_int_equal(reference->argmax(n, a), variant->argmax(n, a));
     }
 }
 
-static void variant_rms_norm(const kern *reference, const kern *variant) {
+static void variant_norms(const kern *reference, const kern *variant) {
     uint64_t rng = 5;
     for (int n = 1; n <= MOST; n++)
         for (int edges = 0; edges <= 1; edges++) {
-            float x[MOST], w[MOST];
+            float x[MOST], w[MOST], b[MOST];
             guarded expected, found;
             fill(&rng, edges ? draw_edge : draw_unit, n, x);
             fill(&rng, draw_edge, n, w);
+            fill(&rng, draw_edge, n, b);
             float eps = edges ? 0 : 1e-6f;
-            reference->rms_norm(n, x, w, eps, guard(&expected, n));
-            variant->rms_norm(n, x, w, eps, guard(&found, n));
+            reference->rms_norm(n, x, n % 3 ? w : NULL, eps, guard(&expected, n));
+            variant->rms_norm(n, x, n % 3 ? w : NULL, eps, guard(&found, n));
+            assert_same(n, expected.numbers + GUARD, found.numbers + GUARD);
+            assert_guarded(&found);
+            reference->layer_norm(n, x, w, n % 3 ? b : NULL, eps, guard(&expected, n));
+            variant->layer_norm(n, x, w, n % 3 ? b : NULL, eps, guard(&found, n));
             assert_same(n, expected.numbers + GUARD, found.numbers + GUARD);
             assert_guarded(&found);
         }
@@ -246,8 +342,8 @@ static void exp_variants(void **state) {
 static void elementwise_variants(void **state) {
     for_each_isa(variant_elementwise);
 }
-static void rms_norm_variants(void **state) {
-    for_each_isa(variant_rms_norm);
+static void norm_variants(void **state) {
+    for_each_isa(variant_norms);
 }
 static void rope_variants(void **state) {
     for_each_isa(variant_rope);
@@ -261,11 +357,13 @@ static void argmax_variants(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp_is_within_2_ulp),  cmocka_unit_test(exp_at_its_edges),
-        cmocka_unit_test(rms_norm_in_double),   cmocka_unit_test(silu_in_double),
-        cmocka_unit_test(rope_in_double),       cmocka_unit_test(exp_variants),
-        cmocka_unit_test(elementwise_variants), cmocka_unit_test(rms_norm_variants),
-        cmocka_unit_test(rope_variants),        cmocka_unit_test(argmax_variants),
+        cmocka_unit_test(exp_is_within_2_ulp),   cmocka_unit_test(exp_at_its_edges),
+        cmocka_unit_test(rms_norm_in_double),    cmocka_unit_test(layer_norm_in_double),
+        cmocka_unit_test(activations_in_double), cmocka_unit_test(widening_is_exact),
+        cmocka_unit_test(silu_in_double),        cmocka_unit_test(rope_in_double),
+        cmocka_unit_test(exp_variants),          cmocka_unit_test(elementwise_variants),
+        cmocka_unit_test(norm_variants),         cmocka_unit_test(rope_variants),
+        cmocka_unit_test(argmax_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
