@@ -110,7 +110,11 @@ static int submit(generation *g, prompt *p, reply *error) {
 /* Submits as many prompts as the engine takes now. */
 static void submit_more(generation *g, reply *error) {
     while (g->n_submitted < g->n_prompts) {
-        if (submit(g, &g->prompts[g->n_submitted], error) < 0) return;
+        prompt *p = &g->prompts[g->n_submitted];
+        if (submit(g, p, error) < 0) return;
+        /* The engine says nothing about the first token of a prompt: it has no probability. */
+        if (g->opts.request.prompt_logprobs)
+            g->dialect->add_logprob(g, &p->logprobs, p->ids.id[0], NULL);
         g->n_submitted++;
     }
     json_object_put(g->body);
@@ -162,13 +166,6 @@ static void take_text(generation *g, choice *c, const icp_event *e) {
         encode_chunk(g, c, CHUNK_TEXT);
 }
 
-static void take_prompt_token(generation *g, prompt *p, const icp_event *e) {
-    /* Nothing is said about the first token of a prompt: it has no probability. */
-    if (e->position > 0 && p->logprobs.list[0].len == 0)
-        g->dialect->add_logprob(g, &p->logprobs, p->ids.id[0], NULL);
-    g->dialect->add_logprob(g, &p->logprobs, e->token, e->position > 0 ? e : NULL);
-}
-
 static void take_done(generation *g, prompt *p, const icp_event *e) {
     g->usage.prompt_tokens += e->usage.prompt_tokens;
     g->usage.cached_tokens += e->usage.cached_tokens;
@@ -188,7 +185,7 @@ static void take_event(generation *g, prompt *p, const icp_event *e) {
     size_t n = (size_t)g->opts.request.n;
     switch (e->kind) {
     case ICP_EVENT_PROMPT:
-        take_prompt_token(g, p, e);
+        g->dialect->add_logprob(g, &p->logprobs, e->token, e);
         break;
     case ICP_EVENT_TOKEN:
     case ICP_EVENT_FINISH:

@@ -477,6 +477,12 @@ static void echoes_with_logprobs(void **state) {
     assert_string_equal(at(&a, "/choices/0/logprobs/top_logprobs/1"), "{\"r\":-0.5}");
     assert_string_equal(at(&a, "/choices/0/logprobs/text_offset"), "[0,1,2,3,4,5,6,7,8,9,10,11]");
     answer_free(&a);
+    /* Nothing but a first token, of which the engine says nothing. */
+    a = client_post(COMPLETIONS,
+                    "{\"prompt\":[104],\"echo\":true,\"logprobs\":1,\"max_tokens\":0}");
+    assert_string_equal(at(&a, "/choices/0/logprobs/tokens"), "[\"h\"]");
+    assert_string_equal(at(&a, "/choices/0/logprobs/token_logprobs"), "[null]");
+    answer_free(&a);
     a = client_post(COMPLETIONS, "{\"prompt\":[104,256],\"echo\":true,\"max_tokens\":0}");
     assert_string_equal(at(&a, "/choices/0/text"), "\"h<s>\"");
     assert_string_equal(at(&a, "/choices/0/finish_reason"), "\"length\"");
