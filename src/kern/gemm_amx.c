@@ -48,6 +48,12 @@ KERN_INLINE void fill(enum kern_type type, panel *p, const kern_group *g, int b0
     }
 }
 
+/* GCC's _tile_loadd and _tile_loadconfig do not say which memory they read; what they are to find
+ * there must be written before. */
+static inline void finish_stores(void) {
+    __asm__ volatile("" ::: "memory");
+}
+
 static void fill_panel(enum kern_type type, panel *p, const kern_group *g, int b0, int n) {
     switch (type) {
     case KERN_Q8_0:
@@ -59,8 +65,7 @@ static void fill_panel(enum kern_type type, panel *p, const kern_group *g, int b
     default:
         fill(KERN_Q4_1, p, g, b0, n);
     }
-    /* GCC's _tile_loadd does not say that it reads memory. */
-    __asm__ volatile("" ::: "memory");
+    finish_stores();
 }
 
 /* Tiles 0, 1: sums; 4, 5: activations; 6, 7: weights. */
@@ -73,6 +78,7 @@ static void configure_tiles(void) {
     c.row_size[0] = c.row_size[1] = 64, c.n_rows[0] = c.n_rows[1] = ROWS;
     c.row_size[4] = c.row_size[5] = KERN_BLOCK, c.n_rows[4] = c.n_rows[5] = ROWS;
     c.row_size[6] = c.row_size[7] = 64, c.n_rows[6] = c.n_rows[7] = KERN_BLOCK / 4;
+    finish_stores();
     _tile_loadconfig(&c);
 }
 
@@ -176,6 +182,7 @@ static void multiply_group(const kern_mat *w, int group, const char *act, size_t
 void kern_gemm_amx(KERN_GEMM_ARGS) {
     int whole = kern_layout_of(w->type)->block == 1 ? 0 : m / ROWS * ROWS;
     if (whole) {
+        finish_stores(); /* the caller's, of act */
         configure_tiles();
         for (int i = 0; i < whole; i += MAX_TILES * ROWS) {
             int n_tiles = (whole - i) / ROWS < MAX_TILES ? (whole - i) / ROWS : MAX_TILES;
