@@ -98,5 +98,6 @@ int cmd_template(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+int cmd_perplexity(int argc, char **argv);
 
 #endif

@@ -17,6 +17,7 @@ static const struct command {
     {"logits", cmd_logits, "token ids to logits"},
     {"bench", cmd_bench, "measure prefill and decode"},
     {"verify", cmd_verify, "check that nothing but weights, tokens and positions changes logits"},
+    {"perplexity", cmd_perplexity, "how well a model predicts a text"},
 };
 
 static void print_help(FILE *to) {
