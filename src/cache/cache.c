@@ -1,4 +1,4 @@
-/* The cache as a whole: opening, the budget, questions. What moves is in chain.c and evict.c. */
+/* The cache as a whole: opening, the budget, questions. What moves is in chain.c and leaf.c. */
 #include <assert.h>
 
 #include "cache_internal.h"
@@ -16,14 +16,14 @@ static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
-/* Bytes of a cache without pages, chains and namespaces: the struct, and three blocks of which
+/* Bytes of a cache without pages, chains and namespaces: the struct, and four blocks of which
  * the reservation is rounded up to the system's pages. */
 static size_t fixed_cost(void) {
-    return sizeof(cache) + 4 * BLOCK_COST + PAGE_ALIGN_BIG;
+    return sizeof(cache) + 5 * BLOCK_COST + PAGE_ALIGN_BIG;
 }
 
 static size_t page_cost(const cache *c) {
-    return c->stride + sizeof(page) + sizeof(page *);
+    return c->stride + sizeof(page) + sizeof(page *) + sizeof(ghost);
 }
 
 int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
@@ -48,11 +48,14 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
 
     cache *c = mem_alloc(sizeof *c);
     if (c) *c = shape;
-    if (!c || page_pool_init(c) < 0) {
+    bool pages = c && page_pool_init(c) == 0;
+    if (!pages || owner_init(c) < 0) {
+        if (pages) page_pool_fini(c);
         mem_free(c);
         return error_set(err, ICP_ENOMEM, "no memory for a cache of %zu bytes", opts->limit);
     }
     c->random = (uintptr_t)c->bytes; /* not for outsiders to know */
+    c->secret = (uint64_t)cache_draw(c) << 32 | cache_draw(c);
     *out = c;
     return 0;
 }
@@ -72,7 +75,7 @@ void cache_close(cache **cp) {
 int cache_charge(cache *c, size_t size) {
     if (size > c->spare) return ICP_ELIMIT;
     if (c->spent - c->reclaimable > c->spare - size) return ICP_EAGAIN;
-    while (c->spent > c->spare - size) evict_one(c, NULL);
+    while (c->spent > c->spare - size) leaf_evict(c, NULL, NULL);
     c->spent += size;
     return 0;
 }
@@ -96,8 +99,11 @@ void *cache_page(const cache *c, page_id id) {
     return page_address(c, &c->pages[id.index]);
 }
 
-size_t cache_obtainable(const cache *c) {
-    return c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE];
+size_t cache_obtainable(const cache *c, const cache_owner *owner) {
+    size_t all = c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE];
+    if (!owner || owner->quota == SIZE_MAX) return all;
+    size_t pinned = owner->n_pages - owner->n_idle;
+    return MIN(all, owner->quota > pinned ? owner->quota - pinned : 0);
 }
 
 void cache_get_stats(const cache *c, cache_stats *out) {
@@ -110,18 +116,9 @@ void cache_get_stats(const cache *c, cache_stats *out) {
         .limit = c->opts.limit,
         .metadata = fixed_cost() + c->n_pages * (page_cost(c) - c->opts.page_size) + c->spent,
         .evictions = c->evictions,
+        .expired = c->expired,
         .copies = c->copies,
         .adoptions = c->adoptions,
         .duplicates = c->duplicates,
     };
-}
-
-size_t cache_probe(const cache *c, const cache_space *space, const int32_t *tokens, size_t n) {
-    const page *parent = NULL;
-    for (size_t len = 0;;) {
-        size_t common;
-        parent = tree_find(space, parent, tokens + len, MIN(n - len, CACHE_PAGE), &common);
-        len += common;
-        if (common < CACHE_PAGE) return len;
-    }
 }

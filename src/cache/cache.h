@@ -33,20 +33,49 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err);
 void cache_close(cache **c); /* its chains must be closed; ends all namespaces, held or not */
 void *cache_page(const cache *c, page_id page); /* address of a page's bytes, 64-byte aligned */
 
-/* A namespace: prefixes are shared only within one. key holds everything that decides whether KV
- * may be shared: model fingerprint, KV format, tenant, salt. Compared byte by byte.
- * The caller holds it until it puts it back; it then lives on while chains or pages need it.
- * ICP_EAGAIN: chains and other namespaces use all that the limit leaves them; ICP_ENOMEM. */
+/* The time, in seconds of any clock that only goes forward: expired pages go. Times that the cache
+ * tells are of this clock, as of the last tick. */
+void cache_tick(cache *c, double now);
+/* When the next page expires; INFINITY when none does. */
+double cache_next_expiry(const cache *c);
+
+/* An owner: who pays for pages, and who may ask about them. Its namespaces together have at most
+ * quota pages (SIZE_MAX: no bound of its own), whoever else is short of them; an owner keeps the
+ * quota with which it was made. Life and errors as for a namespace. */
+typedef struct cache_owner cache_owner;
+int cache_owner_get(cache *c, const void *key, size_t len, size_t quota, cache_owner **out);
+void cache_owner_put(cache *c, cache_owner **owner);
+
+/* A namespace of an owner (NULL: the one that nobody is): prefixes are shared only within one. key
+ * holds everything that decides whether KV may be shared: model fingerprint, KV format, salt.
+ * Compared byte by byte. The caller holds it until it puts it back; it then lives on while chains
+ * or pages need it. ICP_EAGAIN: chains and other namespaces use all that the limit leaves them;
+ * ICP_ENOMEM. */
 typedef struct cache_space cache_space;
-int cache_space_get(cache *c, const void *key, size_t len, cache_space **out);
+typedef struct chain chain;
+int cache_space_get(cache *c, cache_owner *owner, const void *key, size_t len, cache_space **out);
+/* The same for sequences that all begin with the full pages of base, a chain of another namespace
+ * that stays open until cache_close or longer than this namespace lives: these pages are shared,
+ * and everything after them is the namespace's own. The key tells the base, too. */
+int cache_space_get_on(cache *c, cache_owner *owner, const chain *base, const void *key, size_t len,
+                       cache_space **out);
 void cache_space_put(cache *c, cache_space **space);
+size_t cache_space_base(const cache_space *space); /* tokens of its base; 0: it has none */
 
 /* A chain: one sequence's pages from position 0 up. It pins them while open. With space NULL it
  * finds nothing and leaves nothing behind. ICP_EAGAIN and ICP_ENOMEM as for a namespace. */
-typedef struct chain chain;
 int chain_open(cache *c, cache_space *space, chain **out);
 /* Unpins; published pages stay behind as cache, the others are freed. */
 void chain_close(chain **ch);
+/* What it leaves behind is forgotten at this time, unless others use it or want it longer; one that
+ * is past: at once. Set before the first match. */
+void chain_keep_until(chain *ch, double time);
+/* Nobody comes back for it: what only this chain had used will be the first to be evicted. */
+void chain_retire(chain *ch);
+/* Tokens that it publishes from position `from` on were sampled (cache_respell). */
+void chain_sampled_from(chain *ch, size_t from);
+/* Frees the pages that were reserved beyond its length. */
+void chain_trim(chain *ch);
 
 /* Finds the longest cached prefix of tokens[0..n), token by token, and pins it; called with
  * chain_len(ch) > 0 it looks for more from there (tokens still begin at position 0). Returns the
@@ -75,20 +104,87 @@ void *const *chain_pages(const chain *ch);
 typedef struct cache_stats {
     size_t n_pages, n_free, n_pinned, n_cached; /* cached: published and not pinned */
     size_t page_size, limit, metadata;          /* bytes; metadata: all that is not pages */
-    uint64_t evictions;
-    uint64_t copies, adoptions; /* partial pages that were copied, taken over */
-    uint64_t duplicates;        /* pages given up because another holds the same */
+    uint64_t evictions;                         /* pages that went to make room */
+    uint64_t expired;                           /* pages whose time was over */
+    uint64_t copies, adoptions;                 /* partial pages that were copied, taken over */
+    uint64_t duplicates;                        /* pages given up because another holds the same */
 } cache_stats;
 void cache_get_stats(const cache *c, cache_stats *out);
-/* Pages that chain_reserve could obtain now: free ones and those that may be evicted. */
-size_t cache_obtainable(const cache *c);
+/* Pages that chain_reserve could obtain now: free ones and those that may be evicted; for an owner
+ * (NULL: anybody) no more than its quota leaves. */
+size_t cache_obtainable(const cache *c, const cache_owner *owner);
 
-/* Length of the longest prefix of tokens that the space holds, pinning and changing nothing: so
- * also the first position at which they differ from everything there. */
+/* Forgets every page that nobody uses: of one space, of one owner, of all. */
+void cache_drop(cache *c, cache_space *space);
+void cache_drop_owner(cache *c, cache_owner *owner);
+void cache_drop_all(cache *c);
+
+/* ---- questions: they pin and change nothing (explain.c, respell.c) --------------------------- */
+
+/* Length of the longest prefix of tokens that the space holds: so also the first position at which
+ * they differ from everything there. Of a namespace with a base, tokens begin with it. */
 size_t cache_probe(const cache *c, const cache_space *space, const int32_t *tokens, size_t n);
 
-/* Forgets every page that nobody uses; of one space, or of all (NULL). */
-void cache_drop(cache *c, cache_space *space);
+enum cache_loss {                      /* why something is there no more */
+                  CACHE_LOSS_NONE,     /* nothing is known of that */
+                  CACHE_LOSS_ROOM,     /* evicted, others needed the page */
+                  CACHE_LOSS_QUOTA,    /* evicted, its owner needed the page */
+                  CACHE_LOSS_EXPIRED,  /* its time was over */
+                  CACHE_LOSS_DROPPED,  /* forgotten on demand */
+                  CACHE_LOSS_UNSTORED, /* its request wanted it so */
+};
+
+enum { CACHE_OTHER = 8 };
+typedef struct cache_miss {
+    size_t len;                 /* longest prefix that is there */
+    enum cache_loss loss;       /* what followed was there once, */
+    size_t lost_len;            /* at least up to here, */
+    double lost_at;             /* went at this time, */
+    uint32_t lost_pinned;       /* when so many pages were in use by running sequences */
+    int n_other;                /* what is there goes on otherwise, */
+    int32_t other[CACHE_OTHER]; /* with these tokens: the nearest in order of token ids */
+} cache_miss;
+/* Why tokens[len] would have to be computed. What was lost is remembered as fingerprints, for as
+ * many pages as the cache has, so that it may be forgotten, and (2^-64) mistaken. */
+void cache_explain(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
+                   cache_miss *out);
+
+/* Length of the longest prefix that any other namespace of the space's owner holds; at most `most`
+ * of them are looked at. */
+size_t cache_probe_others(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
+                          size_t most);
+
+/* A run of pages without a branch in it, as part of a tree in depth-first order. */
+typedef struct cache_node {
+    const cache_space *space;
+    const void *key; /* of the space */
+    size_t key_len;
+    size_t depth;    /* branches above it */
+    size_t position; /* of its first token */
+    size_t n_tokens, n_pages, n_pinned, n_sampled;
+    uint64_t hits;        /* of its last page */
+    double used_at;       /* when its last page was used; of a pinned one: now */
+    double until;         /* when it is forgotten; INFINITY: it is not */
+    const int32_t *first; /* its first tokens, n_first of them */
+    size_t n_first;
+} cache_node;
+/* Shows all nodes of an owner's namespaces until show returns false. */
+void cache_walk(const cache *c, const cache_owner *owner,
+                bool (*show)(void *arg, const cache_node *node), void *arg);
+
+/* How tokens are spelled: the bytes of a token; NULL when it stands for itself only (a special
+ * token, which no text spells). */
+typedef struct cache_spelling {
+    const char *(*bytes)(const void *arg, int32_t token, size_t *len);
+    const void *arg;
+} cache_spelling;
+/* A sampled text that comes back as text may be cut into other tokens than those that were sampled.
+ * Finds a prefix in the space that spells the same bytes as tokens[0..*n_in) and where it differs
+ * from them has sampled tokens, and puts it into out[0..*n_out), which has room for `room`. Both
+ * ends are ends of tokens. False: the space has no prefix but the one that cache_probe finds. */
+bool cache_respell(const cache *c, const cache_space *space, const cache_spelling *spelling,
+                   const int32_t *tokens, size_t n, int32_t *out, size_t room, size_t *n_out,
+                   size_t *n_in);
 
 /* Checks the invariants of README.md; NULL, or which one is broken (for tests). */
 const char *cache_check(const cache *c);

@@ -1,5 +1,6 @@
 /* cache_check: the invariants of README.md, one function for each group. Test code that lives here
  * because it reads every field. */
+#include <math.h>
 #include <string.h>
 
 #include "cache_internal.h"
@@ -38,17 +39,21 @@ static const char *check_chain(const chain *ch, uint32_t *pins) {
     const cache *c = ch->cache;
     EXPECT(ch->len <= ch->n_pages * CACHE_PAGE, "[4] a chain is longer than its pages");
     EXPECT(ch->n_pages <= ch->cap, "[4] a chain has more pages than room for them");
+    EXPECT(ch->len >= ch->n_base * CACHE_PAGE, "[4] a chain is shorter than its base");
     for (size_t i = 0; i < ch->n_pages; i++) {
         const page *p = page_of(c, ch->pages[i]);
         pins[p - c->pages]++;
         enum page_state state = PAGE_HELD;
+        bool base = i < ch->n_base;
         if (ch->space && i < ch->len / CACHE_PAGE) state = PAGE_SHARED;
         if (ch->space && i == ch->len / CACHE_PAGE && ch->len % CACHE_PAGE) state = PAGE_FILLING;
         EXPECT(p->state == state, "[4] a chain's page is in the wrong state");
-        if (state == PAGE_HELD) continue;
-        EXPECT(p->space == ch->space, "[4] a chain has a page of another namespace");
-        EXPECT(p->parent == (i ? page_of(c, ch->pages[i - 1]) : NULL),
+        EXPECT(base || p->space == ch->space, "[4] a chain has a page of another namespace");
+        if (base) EXPECT(ch->pages[i] == ch->space->base->pages[i], "[4] a chain lacks its base");
+        if (state == PAGE_HELD || base) continue;
+        EXPECT(p->parent == (i > ch->n_base ? page_of(c, ch->pages[i - 1]) : NULL),
                "[4] a chain's pages are not a path of the tree");
+        EXPECT(p->until >= ch->until, "[12] a page is forgotten before its chain's time");
         EXPECT(state == PAGE_SHARED || p->n == ch->len % CACHE_PAGE,
                "[4] a filling page ends elsewhere than its chain");
     }
@@ -87,6 +92,8 @@ static const char *check_siblings(const cache *c, treap_link *root, const cache_
     EXPECT(!parent || parent->n == CACHE_PAGE, "[5] a page has a parent that is not full");
     EXPECT(!parent || parent->state == PAGE_SHARED || p->state == PAGE_IDLE,
            "[5] below an idle page stands one that is not");
+    EXPECT(!parent || parent->until >= p->until, "[12] a page is forgotten before one below it");
+    EXPECT(p->n_low < p->n, "[12] a page is kept in part, and the part is all of it");
     page *last = *previous;
     if (last) {
         size_t shorter = MIN(last->n, p->n), same = 0;
@@ -105,10 +112,8 @@ static const char *check_siblings(const cache *c, treap_link *root, const cache_
     return check_siblings(c, root->right, space, parent, previous, n);
 }
 
-static const char *check_spaces(const cache *c, treap_link *root, size_t *n, size_t *reclaimable) {
-    if (!root) return NULL;
-    cache_space *s = space_of(root);
-    size_t n_chains = 0, n_pages = 0, n_roots = 0;
+static const char *check_space(const cache *c, cache_space *s, size_t *n) {
+    size_t n_chains = 0, n_pages = 0;
     page *previous = NULL;
     for (const chain *ch = c->chains; ch; ch = ch->next) n_chains += ch->space == s;
     for (size_t i = 0; i < c->n_pages; i++)
@@ -116,17 +121,54 @@ static const char *check_spaces(const cache *c, treap_link *root, size_t *n, siz
     EXPECT(s->n_pages == n_pages, "[8] a namespace counts its pages wrongly");
     EXPECT(s->refs >= n_chains, "[8] an open chain does not hold its namespace");
     EXPECT(s->refs > 0 || s->n_pages > 0, "[8] a namespace outlived its use");
-    const char *broken = check_siblings(c, s->children, s, NULL, &previous, &n_roots);
+    return check_siblings(c, s->children, s, NULL, &previous, n);
+}
+
+static const char *check_spaces(const cache *c, treap_link *root, const cache_owner *o, size_t *n,
+                                size_t *n_spaces, size_t *n_held, size_t *reclaimable) {
+    if (!root) return NULL;
+    cache_space *s = space_of(root);
+    EXPECT(s->owner == o, "[8] a namespace is among another owner's");
+    const char *broken = check_space(c, s, n);
     if (broken) return broken;
-    if (s->refs == 0) *reclaimable += sizeof *s + s->key_len + BLOCK_COST;
-    *n += n_roots;
-    broken = check_spaces(c, root->left, n, reclaimable);
-    return broken ? broken : check_spaces(c, root->right, n, reclaimable);
+    ++*n_spaces;
+    if (s->refs == 0) *reclaimable += space_cost(s);
+    *n_held += s->refs > 0;
+    broken = check_spaces(c, root->left, o, n, n_spaces, n_held, reclaimable);
+    if (broken) return broken;
+    return check_spaces(c, root->right, o, n, n_spaces, n_held, reclaimable);
+}
+
+static const char *check_owner(const cache *c, cache_owner *o, size_t *n, size_t *reclaimable) {
+    size_t n_spaces = 0, n_held = 0, n_pages = 0, n_idle = 0;
+    for (size_t i = 0; i < c->n_pages; i++) {
+        const page *p = &c->pages[i];
+        if (!p->space || p->space->owner != o) continue;
+        n_pages++;
+        n_idle += p->state == PAGE_IDLE;
+    }
+    EXPECT(o->n_pages == n_pages && o->n_idle == n_idle, "[13] an owner counts its pages wrongly");
+    EXPECT(n_pages <= o->quota, "[13] an owner has more pages than its quota");
+    const char *broken = check_spaces(c, o->spaces, o, n, &n_spaces, &n_held, reclaimable);
+    if (broken) return broken;
+    EXPECT(o->n_spaces == n_spaces, "[8] an owner counts its namespaces wrongly");
+    EXPECT(o->refs >= n_held, "[8] a namespace that is held does not hold its owner");
+    EXPECT(o->refs > 0 || n_spaces > 0, "[8] an owner outlived its use");
+    if (o->refs == 0) *reclaimable += owner_cost(o);
+    return NULL;
+}
+
+static const char *check_owners(const cache *c, treap_link *root, size_t *n, size_t *reclaimable) {
+    if (!root) return NULL;
+    const char *broken = check_owner(c, owner_of(root), n, reclaimable);
+    if (!broken) broken = check_owners(c, root->left, n, reclaimable);
+    return broken ? broken : check_owners(c, root->right, n, reclaimable);
 }
 
 static const char *check_tree(const cache *c) {
     size_t n = 0, reclaimable = 0;
-    const char *broken = check_spaces(c, c->spaces, &n, &reclaimable);
+    const char *broken = check_owners(c, c->owners, &n, &reclaimable);
+    if (!broken) broken = check_owner(c, c->nobody, &n, &reclaimable);
     for (size_t i = 0; i < c->n_pages && !broken; i++) {
         page *previous = NULL, *p = &c->pages[i];
         if (in_tree(p)) broken = check_siblings(c, p->children, p->space, p, &previous, &n);
@@ -138,11 +180,28 @@ static const char *check_tree(const cache *c) {
     return NULL;
 }
 
-static const char *check_heap(const cache *c) {
-    size_t leaves = 0;
-    for (size_t i = 0; i < c->n_pages; i++)
-        leaves += c->pages[i].state == PAGE_IDLE && !c->pages[i].children;
+static size_t count_links(const treap_link *root) {
+    return root ? 1 + count_links(root->left) + count_links(root->right) : 0;
+}
+
+static size_t count_owned(treap_link *root) {
+    if (!root) return 0;
+    return count_links(owner_of(root)->leaves) + count_owned(root->left) + count_owned(root->right);
+}
+
+static const char *check_leaves(const cache *c) {
+    size_t leaves = 0, expiring = 0, owned = 0;
+    for (size_t i = 0; i < c->n_pages; i++) {
+        const page *p = &c->pages[i];
+        if (p->state != PAGE_IDLE || p->children) continue;
+        leaves++;
+        expiring += !isinf(p->until);
+        owned += p->space->owner->quota != SIZE_MAX;
+        EXPECT(p->until > c->now, "[12] a page's time is over");
+    }
     EXPECT(leaves == c->n_heap, "[9] an idle leaf cannot be evicted");
+    EXPECT(expiring == count_links(c->expiring), "[12] an idle leaf does not expire");
+    EXPECT(owned == count_owned(c->owners), "[13] an idle leaf is in no order of its owner");
     for (size_t i = 0; i < c->n_heap; i++) {
         const page *p = c->heap[i];
         EXPECT(p->state == PAGE_IDLE && !p->children && p->heap_at == i,
@@ -154,12 +213,18 @@ static const char *check_heap(const cache *c) {
 
 static size_t spaces_cost(treap_link *root) {
     if (!root) return 0;
-    return sizeof(cache_space) + space_of(root)->key_len + BLOCK_COST + spaces_cost(root->left) +
-           spaces_cost(root->right);
+    return space_cost(space_of(root)) + spaces_cost(root->left) + spaces_cost(root->right);
+}
+
+static size_t owners_cost(treap_link *root) {
+    if (!root) return 0;
+    const cache_owner *o = owner_of(root);
+    return owner_cost(o) + spaces_cost(o->spaces) + owners_cost(root->left) +
+           owners_cost(root->right);
 }
 
 static const char *check_budget(const cache *c) {
-    size_t spent = spaces_cost(c->spaces);
+    size_t spent = owners_cost(c->owners) + owner_cost(c->nobody) + spaces_cost(c->nobody->spaces);
     for (const chain *ch = c->chains; ch; ch = ch->next)
         spent += sizeof *ch + BLOCK_COST + ch->cap * sizeof *ch->pages + (ch->cap ? BLOCK_COST : 0);
     EXPECT(spent == c->spent, "[10] spent bytes are counted wrongly");
@@ -172,7 +237,7 @@ static const char *check_budget(const cache *c) {
 
 const char *cache_check(const cache *c) {
     static const char *(*const checks[])(const cache *) = {check_states, check_pins, check_tree,
-                                                           check_heap, check_budget};
+                                                           check_leaves, check_budget};
     for (size_t i = 0; i < COUNT_OF(checks); i++) {
         const char *broken = checks[i](c);
         if (broken) return broken;

@@ -20,6 +20,10 @@ treap_link *treap_seek(treap_link *root, const void *key, treap_order *order, tr
                        treap_link **above);
 void treap_insert(treap_link **root, treap_link *item, const void *key, treap_order *order);
 void treap_remove(treap_link **root, treap_link *item, const void *key, treap_order *order);
+treap_link *treap_first(treap_link *root); /* NULL: it is empty */
+/* The item next to key on one side of it, whether key is in the set or not; or NULL. */
+treap_link *treap_above(treap_link *root, const void *key, treap_order *order);
+treap_link *treap_below(treap_link *root, const void *key, treap_order *order);
 
 /* ---- the structures -------------------------------------------------------------------------- */
 
@@ -37,11 +41,19 @@ typedef struct page {
     treap_link link;      /* among its siblings, ordered by tokens */
     treap_link *children; /* pages that go on where this full one ends */
     union {
-        struct page *parent;    /* NULL: the page starts at position 0 */
+        struct page *parent;    /* NULL: the page starts where its namespace does */
         struct page *next_free; /* PAGE_FREE */
     };
-    cache_space *space;
-    uint64_t used;    /* clock at the last use */
+    cache_space *space;   /* of HELD pages too; NULL: FREE, or of a chain without a namespace */
+    treap_link by_expiry; /* among idle leaves that expire */
+    treap_link by_use;    /* among idle leaves of an owner with a quota */
+    uint64_t used;        /* clock at the last use; 0: is to go first */
+    double used_at;       /* the same as a time */
+    double until;         /* forgotten then; INFINITY: never; at or before now: not kept at all, */
+    double until_low;     /* but for its first n_low tokens: until then */
+    uint64_t print;       /* fingerprint of the prefix that ends with this full page (ghost.c) */
+    uint64_t sampled;     /* a bit for each token: it was sampled */
+    uint32_t n_low, hits;
     uint32_t heap_at; /* place in the heap of idle leaves */
     uint32_t pins;    /* chains that have it */
     enum page_state state;
@@ -49,21 +61,47 @@ typedef struct page {
     int32_t tokens[CACHE_PAGE];
 } page;
 
-struct cache_space {
-    treap_link link;      /* among the namespaces, ordered by key */
-    treap_link *children; /* pages that start at position 0 */
-    size_t n_pages;       /* in the tree below */
-    size_t refs;          /* cache_space_get not yet put, and open chains */
+struct cache_owner {
+    treap_link link;    /* among the owners, ordered by key */
+    treap_link *spaces; /* ordered by key */
+    treap_link *leaves; /* its idle leaves, least recently used first; kept with a quota only */
+    size_t quota, n_pages, n_idle;
+    size_t n_spaces;
+    size_t refs; /* cache_owner_get not yet put, and its spaces that are held */
     size_t key_len;
     unsigned char key[];
 };
+
+struct cache_space {
+    treap_link link;      /* among the namespaces of its owner */
+    treap_link *children; /* pages that start at position 0, or after the base */
+    cache_owner *owner;
+    const chain *base; /* pages that all its chains begin with; NULL: none */
+    uint64_t print;    /* where the fingerprints of its prefixes start */
+    size_t n_pages;    /* in the tree below */
+    size_t refs;       /* cache_space_get not yet put, and open chains */
+    size_t key_len;
+    unsigned char key[];
+};
+
+/* What once was in a page: a fingerprint, why and when it went. */
+typedef struct ghost {
+    uint64_t print;
+    double at;
+    uint32_t pinned; /* pages in use at that time */
+    enum cache_loss loss;
+} ghost;
 
 struct chain {
     cache *cache;
     cache_space *space; /* NULL: finds nothing, leaves nothing */
     void **pages;       /* addresses by index; the page itself follows from its address */
     size_t n_pages, cap;
-    size_t len; /* tokens published or matched */
+    size_t len;          /* tokens published or matched */
+    size_t n_base;       /* pages of the namespace's base, which come first */
+    size_t sampled_from; /* position */
+    double until;        /* what it leaves behind is forgotten then */
+    bool retired;        /* and is to be evicted first */
     chain *prev, *next;
 };
 
@@ -75,15 +113,20 @@ struct cache {
     page *free;
     page **heap; /* idle leaves, least recently used first */
     size_t n_heap;
+    ghost *ghosts; /* n_pages of them, by fingerprint */
     size_t n_in[PAGE_STATES];
-    treap_link *spaces;
+    treap_link *owners;
+    cache_owner *nobody;  /* the owner of what has none */
+    treap_link *expiring; /* idle leaves that expire, the earliest first */
+    double now;
     chain *chains;      /* the open ones */
     size_t spare;       /* bytes of the limit that chains and namespaces share */
     size_t spent;       /* of these, in use */
-    size_t reclaimable; /* of these, namespaces that live by idle pages alone */
+    size_t reclaimable; /* of these, namespaces and owners that live by idle pages alone */
     uint64_t clock;     /* advances with every use */
+    uint64_t secret;    /* seed of fingerprints */
     uint64_t random;    /* state of cache_draw; what it decides shows in no result */
-    uint64_t evictions, copies, adoptions, duplicates;
+    uint64_t evictions, expired, copies, adoptions, duplicates;
 };
 
 /* ---- budget (cache.c) ------------------------------------------------------------------------ */
@@ -101,8 +144,9 @@ uint32_t cache_draw(cache *c); /* a treap priority */
 int page_pool_init(cache *c);
 void page_pool_fini(cache *c);
 void page_move(cache *c, page *p, enum page_state to); /* the only writer of `state` */
-page *page_take(cache *c);                             /* FREE to HELD, pinned once; or NULL */
-void page_give(cache *c, page *p);                     /* any but FREE to FREE; is in no tree */
+/* FREE to HELD, pinned once, for a chain of this namespace (or none); NULL: none is free. */
+page *page_take(cache *c, cache_space *space);
+void page_give(cache *c, page *p); /* any but FREE to FREE; is in no tree */
 
 static inline void *page_address(const cache *c, const page *p) {
     return c->bytes + (size_t)(p - c->pages) * c->stride;
@@ -118,7 +162,11 @@ static inline page *tree_page(treap_link *link) {
     return link ? (page *)((char *)link - offsetof(page, link)) : NULL;
 }
 
-/* The page below parent (NULL: at position 0 of space) that shares the longest prefix with
+static inline treap_link *tree_children(const cache_space *space, const page *parent) {
+    return parent ? parent->children : space->children;
+}
+
+/* The page below parent (NULL: where the space starts) that shares the longest prefix with
  * tokens[0..n), n <= CACHE_PAGE; *common is that length. Of several the first in order, for a page
  * that ends there stands before those that go on. NULL when *common is 0. */
 page *tree_find(const cache_space *space, const page *parent, const int32_t *tokens, size_t n,
@@ -126,6 +174,10 @@ page *tree_find(const cache_space *space, const page *parent, const int32_t *tok
 /* p has its space, parent and tokens. */
 void tree_insert(cache *c, page *p);
 void tree_remove(page *p);
+/* The page whose tokens come next after (before) those of p, which may stand among its siblings or
+ * not; or NULL. */
+page *tree_after(page *p);
+page *tree_before(page *p);
 /* The pages between which p, not in the tree, would stand. */
 void tree_neighbours(page *p, page **below, page **above);
 /* Whether a (NULL: no) begins with all the tokens of its sibling b. */
@@ -135,22 +187,49 @@ bool tree_covers(const page *a, const page *b);
 
 void evict_add(cache *c, page *leaf);    /* an idle leaf may go from now on */
 void evict_remove(cache *c, page *leaf); /* no longer */
-void evict_touch(cache *c, page *p);     /* was used just now */
-/* Frees the least recently used idle leaf other than keep. False: there is none. */
-bool evict_one(cache *c, const page *keep);
+void evict_touch(cache *c, page *leaf);  /* its `used` is later than it was */
+/* The idle leaf that is to go next, other than keep; or NULL. */
+page *evict_next(cache *c, const page *keep);
+
+/* ---- idle leaves (leaf.c) -------------------------------------------------------------------- */
+
+void leaf_enter(cache *c, page *p); /* an idle page without children: it became one of these */
+void leaf_leave(cache *c, page *p); /* it will not be one any more */
+void page_touch(cache *c, page *p); /* any page: was used just now */
 /* Frees an idle leaf. Its parent may become one, its namespace may end. */
-void evict_leaf(cache *c, page *leaf);
+void leaf_free(cache *c, page *leaf, enum cache_loss why);
+/* The first n tokens of p are wanted until this time by somebody else. */
+void page_inherit(cache *c, page *p, size_t n, double until);
+/* p's time is over: frees the leaf, or what of it nobody wants longer. */
+void leaf_expire(cache *c, page *leaf, enum cache_loss why);
+/* Frees the leaf that is to go next, other than keep; with an owner, of its own. False: none. */
+bool leaf_evict(cache *c, cache_owner *owner, const page *keep);
 
-/* ---- namespaces (space.c) -------------------------------------------------------------------- */
+/* ---- what is gone (ghost.c) ------------------------------------------------------------------ */
 
+/* The fingerprint of a prefix that ends with these n tokens, from that of what comes before. */
+uint64_t ghost_print(uint64_t before, const int32_t *tokens, size_t n);
+uint64_t ghost_parent(const cache_space *space, const page *parent); /* NULL: where it starts */
+void ghost_note(cache *c, const page *p, enum cache_loss why);
+const ghost *ghost_find(const cache *c, uint64_t print); /* or NULL */
+
+/* ---- owners and namespaces (space.c) --------------------------------------------------------- */
+
+int owner_init(cache *c); /* makes `nobody` */
 void space_ref(cache *c, cache_space *s);
 void space_unref(cache *c, cache_space *s);
-/* Ends a namespace that nobody holds once it has no page. */
+/* Ends a namespace that nobody holds once it has no page, and so its owner. */
 void space_release(cache *c, cache_space *s);
-void space_fini(cache *c); /* ends all, pages or not */
+void space_fini(cache *c);               /* ends all, pages or not */
+size_t space_cost(const cache_space *s); /* bytes */
+size_t owner_cost(const cache_owner *o);
 
 static inline cache_space *space_of(treap_link *link) {
     return link ? (cache_space *)((char *)link - offsetof(cache_space, link)) : NULL;
+}
+
+static inline cache_owner *owner_of(treap_link *link) {
+    return link ? (cache_owner *)((char *)link - offsetof(cache_owner, link)) : NULL;
 }
 
 #endif

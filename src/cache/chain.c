@@ -6,8 +6,11 @@
  *           full, in the tree    `- its own, partly published
  *
  * Pages before the one where len stands are full, in the tree, each the child of the one before;
- * the page where len stands and those after it belong to this chain alone. */
+ * the page where len stands and those after it belong to this chain alone. In a namespace with a
+ * base, the first n_base pages are those of the base: in the tree of another namespace, pinned by
+ * another chain for longer than this one lives; the page after them is a root of its own. */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "cache_internal.h"
@@ -18,8 +21,9 @@ static page *page_at(const chain *ch, size_t i) {
     return page_of(ch->cache, ch->pages[i]);
 }
 
+/* NULL: page i is the first of its namespace. */
 static page *parent_at(const chain *ch, size_t i) {
-    return i ? page_at(ch, i - 1) : NULL;
+    return i > ch->n_base ? page_at(ch, i - 1) : NULL;
 }
 
 static void set_page(chain *ch, size_t i, page *p) {
@@ -49,16 +53,20 @@ static int grow(chain *ch, size_t n) {
 /* One more chain has a full page, or takes over a partial one that nobody has. */
 static void pin(cache *c, page *p) {
     if (p->pins++ > 0) return;
-    if (!p->children) evict_remove(c, p);
+    if (!p->children) leaf_leave(c, p);
     if (p->n < CACHE_PAGE) c->adoptions++;
     page_move(c, p, p->n < CACHE_PAGE ? PAGE_FILLING : PAGE_SHARED);
 }
 
-static void make_idle(cache *c, page *p) {
+static void make_idle(chain *ch, page *p, bool retire) {
+    cache *c = ch->cache;
     p->pins = 0;
-    p->used = c->clock;
+    p->used = retire ? 0 : c->clock;
+    p->used_at = c->now;
     page_move(c, p, PAGE_IDLE);
-    if (!p->children) evict_add(c, p);
+    if (p->children) return;
+    leaf_enter(c, p);
+    if (p->until <= c->now) leaf_expire(c, p, CACHE_LOSS_UNSTORED);
 }
 
 /* The chain's own page goes: what it holds is found elsewhere, or was never published. */
@@ -68,35 +76,61 @@ static void discard(cache *c, page *own) {
 }
 
 /* A partial page stays as cache unless a sibling begins with all that it holds. [6] */
-static void leave_partial(cache *c, page *own) {
+static void leave_partial(chain *ch, page *own, bool retire) {
+    cache *c = ch->cache;
     page *below, *above;
     tree_remove(own);
     tree_neighbours(own, &below, &above);
-    if (tree_covers(below, own) || tree_covers(above, own)) {
+    page *twin = tree_covers(below, own) ? below : tree_covers(above, own) ? above : NULL;
+    if (twin) {
+        page_inherit(c, twin, own->n, own->until);
+        twin->sampled |= own->sampled;
         page_give(c, own);
         c->duplicates++;
         return;
     }
     tree_insert(c, own);
-    make_idle(c, own);
+    make_idle(ch, own, retire);
 }
 
-static void unpin(cache *c, page *p) {
-    if (p->state == PAGE_HELD)
-        page_give(c, p);
-    else if (p->state == PAGE_FILLING)
-        leave_partial(c, p);
+static void unpin(chain *ch, page *p, bool retire) {
+    if (p->state == PAGE_HELD) {
+        page_give(ch->cache, p);
+        return;
+    }
+    p->until = MAX(p->until, ch->until); /* it has a pin: is in no order by expiry */
+    if (p->state == PAGE_FILLING)
+        leave_partial(ch, p, retire);
     else if (--p->pins == 0)
-        make_idle(c, p);
+        make_idle(ch, p, retire);
 }
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
 /* An idle partial page that own begins with is of no more use. [6] */
-static void drop_covered(cache *c, page *sibling, const page *own) {
+static void drop_covered(cache *c, page *sibling, page *own) {
     if (!sibling || sibling->state != PAGE_IDLE || !tree_covers(own, sibling)) return;
-    evict_leaf(c, sibling);
+    page_inherit(c, own, sibling->n, sibling->until);
+    own->sampled |= sibling->sampled;
+    leaf_free(c, sibling, CACHE_LOSS_NONE);
     c->duplicates++;
+}
+
+/* The chain writes on in a page: what it holds by now may be wanted longer than what comes. */
+static void note_until(page *own, double until) {
+    if (own->n > 0 && own->until > until) {
+        own->n_low = own->n;
+        own->until_low = own->until;
+        own->until = until;
+    }
+    own->until = MAX(own->until, until);
+}
+
+static uint64_t sampled_bits(const chain *ch, size_t i, size_t from, size_t n) {
+    uint64_t bits = 0;
+    for (size_t k = from; k < from + n; k++)
+        bits |= (uint64_t)(i * CACHE_PAGE + k >= ch->sampled_from) << k;
+    return bits;
 }
 
 /* The chain's own page i holds n more tokens: it moves to its new place among its siblings, or is
@@ -106,16 +140,21 @@ static void append(chain *ch, size_t i, const int32_t *tokens, size_t n) {
     page *own = page_at(ch, i), *below, *above;
     assert(own->state == PAGE_HELD || own->state == PAGE_FILLING);
     if (own->state == PAGE_FILLING) tree_remove(own);
-    own->space = ch->space;
+    note_until(own, ch->until);
     own->parent = parent_at(ch, i);
     memcpy(own->tokens + own->n, tokens, n * sizeof *tokens);
+    own->sampled |= sampled_bits(ch, i, own->n, n);
     own->n += n;
 
     tree_neighbours(own, &below, &above);
     if (own->n == CACHE_PAGE) {
+        own->print = ghost_print(ghost_parent(own->space, own->parent), own->tokens, CACHE_PAGE);
         page *twin = tree_covers(below, own) ? below : tree_covers(above, own) ? above : NULL;
         if (twin) {
             pin(c, twin);
+            page_inherit(c, twin, CACHE_PAGE, own->until);
+            if (own->n_low) page_inherit(c, twin, own->n_low, own->until_low);
+            twin->sampled |= own->sampled;
             page_give(c, own);
             set_page(ch, i, twin);
             c->duplicates++;
@@ -140,20 +179,25 @@ void chain_publish(chain *ch, const int32_t *tokens, size_t n) {
     }
 }
 
-/* A free page, evicting when there is none. NULL: nothing but keep could be evicted. */
-static page *obtain(cache *c, const page *keep) {
-    if (!c->free) evict_one(c, keep);
-    return page_take(c);
+/* A free page, evicting when there is none, or when the owner has its share. NULL: nothing but keep
+ * could be evicted. */
+static page *obtain(chain *ch, const page *keep) {
+    cache *c = ch->cache;
+    cache_owner *owner = ch->space ? ch->space->owner : NULL;
+    if (owner && owner->n_pages >= owner->quota && !leaf_evict(c, owner, keep)) return NULL;
+    if (!c->free) leaf_evict(c, NULL, keep);
+    return page_take(c, ch->space);
 }
 
 int chain_reserve(chain *ch, size_t n_tokens) {
     cache *c = ch->cache;
     size_t n = n_tokens / CACHE_PAGE + (n_tokens % CACHE_PAGE != 0);
     if (n <= ch->n_pages) return 0;
-    if (n > c->n_pages) return ICP_ELIMIT;
-    if (n - ch->n_pages > cache_obtainable(c)) return ICP_EAGAIN;
+    const cache_owner *owner = ch->space ? ch->space->owner : NULL;
+    if (n > c->n_pages || (owner && n - ch->n_base > owner->quota)) return ICP_ELIMIT;
+    if (n - ch->n_pages > cache_obtainable(c, owner)) return ICP_EAGAIN;
     TRY(grow(ch, n));
-    while (ch->n_pages < n) set_page(ch, ch->n_pages, obtain(c, NULL));
+    while (ch->n_pages < n) set_page(ch, ch->n_pages, obtain(ch, NULL));
     return 0;
 }
 
@@ -162,6 +206,7 @@ int chain_reserve(chain *ch, size_t n_tokens) {
 /* Page i becomes `found`, which many may have (full) or this chain takes over (partial, idle). */
 static void attach(chain *ch, size_t i, page *found) {
     pin(ch->cache, found);
+    found->hits++;
     if (i < ch->n_pages) discard(ch->cache, page_at(ch, i));
     set_page(ch, i, found);
 }
@@ -171,14 +216,16 @@ static void attach(chain *ch, size_t i, page *found) {
 static bool copy_from(chain *ch, size_t i, page *donor, const int32_t *tokens, size_t n) {
     cache *c = ch->cache;
     if (i == ch->n_pages) {
-        page *fresh = obtain(c, donor);
+        page *fresh = obtain(ch, donor);
         if (!fresh) return false;
         set_page(ch, i, fresh);
     }
     page *own = page_at(ch, i);
     c->opts.copy(c->opts.copy_arg, page_address(c, own), page_address(c, donor), (int)n);
     c->copies++;
-    evict_touch(c, donor);
+    page_touch(c, donor);
+    uint64_t copied = n < CACHE_PAGE ? ((uint64_t)1 << n) - 1 : UINT64_MAX;
+    own->sampled |= donor->sampled & copied;
     append(ch, i, tokens + own->n, n - own->n);
     return true;
 }
@@ -208,6 +255,20 @@ size_t chain_match(chain *ch, const int32_t *tokens, size_t n, size_t limit) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* The pages that all chains of the namespace begin with are pinned by one that outlives this. */
+static int begin_with(chain *ch, const chain *base) {
+    size_t n = base->len / CACHE_PAGE;
+    TRY(grow(ch, n));
+    for (size_t i = 0; i < n; i++) {
+        page *p = page_at(base, i);
+        p->pins++;
+        set_page(ch, i, p);
+    }
+    ch->n_base = n;
+    ch->len = n * CACHE_PAGE;
+    return 0;
+}
+
 int chain_open(cache *c, cache_space *space, chain **out) {
     TRY(cache_charge(c, sizeof(chain) + BLOCK_COST));
     chain *ch = mem_zero(1, sizeof *ch);
@@ -216,6 +277,8 @@ int chain_open(cache *c, cache_space *space, chain **out) {
         return ICP_ENOMEM;
     }
     ch->cache = c;
+    ch->until = INFINITY;
+    ch->sampled_from = SIZE_MAX;
     if (space && !c->opts.no_reuse) {
         ch->space = space;
         space_ref(c, space);
@@ -223,8 +286,41 @@ int chain_open(cache *c, cache_space *space, chain **out) {
     ch->next = c->chains;
     if (ch->next) ch->next->prev = ch;
     c->chains = ch;
-    *out = ch;
-    return 0;
+    int rc = ch->space && space->base ? begin_with(ch, space->base) : 0;
+    if (rc < 0)
+        chain_close(&ch);
+    else
+        *out = ch;
+    return rc;
+}
+
+void chain_keep_until(chain *ch, double time) {
+    ch->until = time;
+}
+
+void chain_retire(chain *ch) {
+    ch->retired = true;
+}
+
+void chain_sampled_from(chain *ch, size_t from) {
+    ch->sampled_from = from;
+}
+
+void chain_trim(chain *ch) {
+    size_t n = (ch->len + CACHE_PAGE - 1) / CACHE_PAGE;
+    while (ch->n_pages > n) page_give(ch->cache, page_at(ch, --ch->n_pages));
+}
+
+/* The first page of those that this chain alone has gone through: below the last branch. */
+static size_t last_branch(const chain *ch) {
+    size_t i = ch->n_pages;
+    while (i > ch->n_base) {
+        const page *p = page_at(ch, i - 1);
+        const treap_link *only = p->children;
+        if (p->pins > 1 || (only && (only->left || only->right || i == ch->n_pages))) break;
+        i--;
+    }
+    return i;
 }
 
 void chain_close(chain **chp) {
@@ -232,7 +328,9 @@ void chain_close(chain **chp) {
     if (!ch) return;
     cache *c = ch->cache;
     c->clock++;
-    for (size_t i = ch->n_pages; i-- > 0;) unpin(c, page_at(ch, i));
+    size_t from = ch->retired ? last_branch(ch) : SIZE_MAX;
+    for (size_t i = ch->n_pages; i-- > ch->n_base;) unpin(ch, page_at(ch, i), i >= from);
+    for (size_t i = ch->n_base; i-- > 0;) page_at(ch, i)->pins--;
     if (ch->space) space_unref(c, ch->space);
     if (ch->next) ch->next->prev = ch->prev;
     *(ch->prev ? &ch->prev->next : &c->chains) = ch->next;

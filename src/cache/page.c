@@ -1,9 +1,11 @@
 /* The page pool: one reservation of bytes, one array of bookkeeping beside it, a free list through
- * the latter. Nothing is allocated after page_pool_init.
+ * the latter. Nothing is
+ * allocated after page_pool_init.
  *
  *   bytes   | page 0 | page 1 | page 2 | ...      stride bytes each, committed when first written
  *   pages   |struct 0|struct 1|struct 2| ...
  *   heap    | idle leaves ...  (evict.c)
+ *   ghosts  | what is gone ... (ghost.c)
  *
  * The free list is last in, first out: a page that was used before goes out before one whose
  * memory was never touched. */
@@ -16,7 +18,8 @@ int page_pool_init(cache *c) {
     c->bytes = mem_reserve(c->reserved);
     c->pages = mem_zero(c->n_pages, sizeof *c->pages);
     c->heap = mem_zero(c->n_pages, sizeof *c->heap);
-    if (!c->bytes || !c->pages || !c->heap) {
+    c->ghosts = mem_zero(c->n_pages, sizeof *c->ghosts);
+    if (!c->bytes || !c->pages || !c->heap || !c->ghosts) {
         page_pool_fini(c);
         return ICP_ENOMEM;
     }
@@ -32,20 +35,24 @@ void page_pool_fini(cache *c) {
     if (c->bytes) mem_unreserve(c->bytes, c->reserved);
     mem_free(c->pages);
     mem_free(c->heap);
+    mem_free(c->ghosts);
 }
 
 void page_move(cache *c, page *p, enum page_state to) {
+    if (p->space) p->space->owner->n_idle += (size_t)(to == PAGE_IDLE) - (p->state == PAGE_IDLE);
     c->n_in[p->state]--;
     c->n_in[to]++;
     p->state = to;
 }
 
-page *page_take(cache *c) {
+page *page_take(cache *c, cache_space *space) {
     page *p = c->free;
     if (!p) return NULL;
     c->free = p->next_free;
     page_move(c, p, PAGE_HELD);
     p->pins = 1;
+    p->space = space;
+    if (space) space->owner->n_pages++;
 #ifndef NDEBUG
     memset(page_address(c, p), 0xFF, c->opts.page_size); /* NaN as f16 and as f32 */
 #endif
@@ -55,8 +62,11 @@ page *page_take(cache *c) {
 void page_give(cache *c, page *p) {
     assert(p->state != PAGE_FREE && !p->children);
     page_move(c, p, PAGE_FREE);
-    p->pins = 0;
-    p->n = 0;
+    if (p->space) p->space->owner->n_pages--;
+    p->space = NULL;
+    p->pins = p->n = p->n_low = p->hits = 0;
+    p->used = p->sampled = 0;
+    p->until = p->until_low = 0;
     p->next_free = c->free;
     c->free = p;
 }

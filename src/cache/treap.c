@@ -61,3 +61,28 @@ void treap_remove(treap_link **root, treap_link *item, const void *key, treap_or
     }
     *at = left ? left : right;
 }
+
+treap_link *treap_first(treap_link *root) {
+    while (root && root->left) root = root->left;
+    return root;
+}
+
+treap_link *treap_above(treap_link *root, const void *key, treap_order *order) {
+    treap_link *found = NULL;
+    while (root) {
+        bool above = order(key, root) < 0;
+        if (above) found = root;
+        root = above ? root->left : root->right;
+    }
+    return found;
+}
+
+treap_link *treap_below(treap_link *root, const void *key, treap_order *order) {
+    treap_link *found = NULL;
+    while (root) {
+        bool below = order(key, root) > 0;
+        if (below) found = root;
+        root = below ? root->right : root->left;
+    }
+    return found;
+}

@@ -44,7 +44,7 @@ page *tree_find(const cache_space *space, const page *parent, const int32_t *tok
                 size_t *common) {
     treap_link *below, *above;
     page_key key = {tokens, n, NULL};
-    treap_seek(parent ? parent->children : space->children, &key, order_pages, &below, &above);
+    treap_seek(tree_children(space, parent), &key, order_pages, &below, &above);
 
     page *best = NULL, *next[] = {tree_page(below), tree_page(above)};
     *common = 0;
@@ -70,6 +70,16 @@ void tree_remove(page *p) {
     page_key key = key_of(p);
     treap_remove(siblings(p), &p->link, &key, order_pages);
     p->space->n_pages--;
+}
+
+page *tree_after(page *p) {
+    page_key key = key_of(p);
+    return tree_page(treap_above(*siblings(p), &key, order_pages));
+}
+
+page *tree_before(page *p) {
+    page_key key = key_of(p);
+    return tree_page(treap_below(*siblings(p), &key, order_pages));
 }
 
 void tree_neighbours(page *p, page **below, page **above) {

@@ -57,7 +57,8 @@ static int open_space(engine *e, request *r) {
     put_field(&key, &info->page_size, sizeof info->page_size); /* tells f16 from f32 */
     put_field(&key, r->opts.tenant, strlen(r->opts.tenant));
     put_field(&key, r->opts.salt, strlen(r->opts.salt));
-    int rc = key.failed ? ICP_ENOMEM : cache_space_get(e->cache, key.data, key.len, &r->space);
+    int rc =
+        key.failed ? ICP_ENOMEM : cache_space_get(e->cache, NULL, key.data, key.len, &r->space);
     buf_fini(&key);
     return rc;
 }

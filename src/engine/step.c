@@ -88,7 +88,7 @@ static void plan(engine *e) {
                              .chunk_mixed = e->chunk_mixed,
                              .logit_rows = e->logit_rows,
                              .page_tokens = CACHE_PAGE,
-                             .pages = cache_obtainable(e->cache)};
+                             .pages = cache_obtainable(e->cache, NULL)};
         for (int i = 0; i < e->n_running; i++) e->views[i] = describe(e->running[i]);
         sched_seq next;
         if (admitting && e->waiting) {

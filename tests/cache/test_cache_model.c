@@ -59,7 +59,7 @@ static size_t common(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 static void remember(world *w, const live *l) {
     if (l->space < 0 || chain_len(l->chain) == 0) return;
     if (w->n_strings == MAX_STRINGS) { /* forget all: a new world of strings */
-        cache_drop(w->cache, NULL);
+        cache_drop_all(w->cache);
         w->n_strings = w->n_old = 0;
         for (size_t i = 0; i < w->n_live; i++)
             if (&w->live[i] != l) remember(w, &w->live[i]);
@@ -119,7 +119,8 @@ static size_t make_tokens(world *w, int32_t *tokens) {
 /* A namespace, got again if it was put back. */
 static cache_space *held_space(world *w, int space) {
     if (!w->spaces[space])
-        assert_int_equal(cache_space_get(w->cache, &space, sizeof space, &w->spaces[space]), 0);
+        assert_int_equal(cache_space_get(w->cache, NULL, &space, sizeof space, &w->spaces[space]),
+                         0);
     return w->spaces[space];
 }
 
@@ -137,7 +138,7 @@ static void step_match(world *w, live *l) {
     size_t before = chain_len(l->chain);
     size_t limit = draw(w, 3) ? l->n : draw(w, (uint32_t)l->n + 1);
     size_t found = l->space < 0 ? 0 : probe(w, l->space, l->tokens, MIN(l->n, limit));
-    size_t room = cache_obtainable(w->cache);
+    size_t room = cache_obtainable(w->cache, NULL);
     size_t hit = chain_match(l->chain, l->tokens, l->n, limit);
     assert_int_equal(hit, chain_len(l->chain));
     assert_true(hit <= MAX(found, before));
@@ -168,7 +169,7 @@ static void step_close(world *w, live *l) {
 }
 
 static void step_compute(world *w, live *l) {
-    size_t len = chain_len(l->chain), room = cache_obtainable(w->cache);
+    size_t len = chain_len(l->chain), room = cache_obtainable(w->cache, NULL);
     size_t target = draw(w, 2) ? l->n : len + draw(w, (uint32_t)(l->n - len) + 1);
     size_t pages = (target + CACHE_PAGE - 1) / CACHE_PAGE, had = chain_n_pages(l->chain);
     int rc = chain_reserve(l->chain, target);
@@ -176,7 +177,7 @@ static void step_compute(world *w, live *l) {
     if (pages > had && pages - had > room) {
         assert_true(rc == ICP_EAGAIN || rc == ICP_ELIMIT);
         assert_int_equal(chain_n_pages(l->chain), had);
-        assert_int_equal(cache_obtainable(w->cache), room);
+        assert_int_equal(cache_obtainable(w->cache, NULL), room);
         return;
     }
     assert_int_equal(rc, 0);
@@ -255,7 +256,7 @@ static uint64_t run(size_t n_pages, int alphabet, uint64_t seed, size_t n_steps)
     assert_true(w.hits > n_steps / 50);
     while (w.n_live > 0) step_close(&w, &w.live[0]);
     for (int i = 0; i < N_SPACES; i++) cache_space_put(w.cache, &w.spaces[i]);
-    cache_drop(w.cache, NULL);
+    cache_drop_all(w.cache);
     assert_null(cache_check(w.cache));
     cache_stats s;
     cache_get_stats(w.cache, &s);

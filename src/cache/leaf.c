@@ -1,0 +1,182 @@
+/* Idle leaves: pages that are used by nobody and have nothing below them. Whatever goes, goes as
+ * one of these. Each stands in up to three orders:
+ *
+ *   which goes next when room is needed      all of them                      evict.c
+ *   which expires next                       those that expire                c->expiring
+ *   which of its owner's goes next           those of owners with a quota     owner->leaves
+ *
+ * A parent expires no earlier than its children, for whoever had a child had the parent as well. So
+ * what expires is always a leaf, or becomes one first. A page that one chain began and another,
+ * whose text is to be forgotten sooner, went on with, is cut back to its beginning (n_low) when its
+ * time is over. */
+#include <assert.h>
+#include <math.h>
+
+#include "cache_internal.h"
+
+static page *expiring_page(treap_link *link) {
+    return link ? (page *)((char *)link - offsetof(page, by_expiry)) : NULL;
+}
+
+static page *owned_page(treap_link *link) {
+    return link ? (page *)((char *)link - offsetof(page, by_use)) : NULL;
+}
+
+static int compare(const page *a, const page *b) {
+    return a == b ? 0 : a < b ? -1 : 1;
+}
+
+static int order_expiry(const void *key, const treap_link *item) {
+    const page *a = key, *b = expiring_page((treap_link *)item);
+    if (a->until != b->until) return a->until < b->until ? -1 : 1;
+    return compare(a, b);
+}
+
+static int order_use(const void *key, const treap_link *item) {
+    const page *a = key, *b = owned_page((treap_link *)item);
+    if (a->used != b->used) return a->used < b->used ? -1 : 1;
+    return compare(a, b);
+}
+
+static bool has_quota(const page *p) {
+    return p->space->owner->quota != SIZE_MAX;
+}
+
+static void enter_owner(cache *c, page *p) {
+    p->by_use.priority = cache_draw(c);
+    treap_insert(&p->space->owner->leaves, &p->by_use, p, order_use);
+}
+
+void leaf_enter(cache *c, page *p) {
+    evict_add(c, p);
+    if (has_quota(p)) enter_owner(c, p);
+    if (isinf(p->until)) return;
+    p->by_expiry.priority = cache_draw(c);
+    treap_insert(&c->expiring, &p->by_expiry, p, order_expiry);
+}
+
+void leaf_leave(cache *c, page *p) {
+    evict_remove(c, p);
+    if (has_quota(p)) treap_remove(&p->space->owner->leaves, &p->by_use, p, order_use);
+    if (!isinf(p->until)) treap_remove(&c->expiring, &p->by_expiry, p, order_expiry);
+}
+
+void page_touch(cache *c, page *p) {
+    bool leaf = p->state == PAGE_IDLE && !p->children, owned = leaf && has_quota(p);
+    if (owned) treap_remove(&p->space->owner->leaves, &p->by_use, p, order_use);
+    p->used = ++c->clock;
+    p->used_at = c->now;
+    p->hits++;
+    if (leaf) evict_touch(c, p);
+    if (owned) enter_owner(c, p);
+}
+
+/* A page that is in no tree and no order any more. */
+static void give(cache *c, page *p) {
+    page *parent = p->parent;
+    cache_space *space = p->space;
+    page_give(c, p);
+    if (!parent)
+        space_release(c, space);
+    else if (parent->state == PAGE_IDLE && !parent->children)
+        leaf_enter(c, parent);
+}
+
+void leaf_free(cache *c, page *leaf, enum cache_loss why) {
+    assert(leaf->state == PAGE_IDLE && !leaf->children);
+    if (why != CACHE_LOSS_NONE) ghost_note(c, leaf, why);
+    leaf_leave(c, leaf);
+    tree_remove(leaf);
+    give(c, leaf);
+}
+
+void page_inherit(cache *c, page *p, size_t n, double until) {
+    if (until <= p->until) return;
+    if (n < p->n) {
+        p->n_low = (uint32_t)MAX(p->n_low, n);
+        p->until_low = MAX(p->until_low, until);
+        return;
+    }
+    bool leaf = p->state == PAGE_IDLE && !p->children;
+    if (leaf) leaf_leave(c, p);
+    p->until = until;
+    if (leaf) leaf_enter(c, p);
+}
+
+/* Cuts an idle leaf back to its first n_low tokens. [6] */
+static void shorten(cache *c, page *p) {
+    page *below, *above;
+    leaf_leave(c, p);
+    tree_remove(p);
+    p->n = p->n_low;
+    p->until = p->until_low;
+    p->n_low = 0;
+    p->sampled &= ((uint64_t)1 << p->n) - 1;
+    tree_neighbours(p, &below, &above);
+    page *twin = tree_covers(below, p) ? below : tree_covers(above, p) ? above : NULL;
+    if (twin) {
+        page_inherit(c, twin, p->n, p->until);
+        give(c, p);
+        return;
+    }
+    tree_insert(c, p);
+    leaf_enter(c, p);
+}
+
+void leaf_expire(cache *c, page *leaf, enum cache_loss why) {
+    if (!leaf->n_low || leaf->until_low <= c->now) {
+        leaf_free(c, leaf, why);
+        return;
+    }
+    ghost_note(c, leaf, why);
+    shorten(c, leaf);
+}
+
+bool leaf_evict(cache *c, cache_owner *owner, const page *keep) {
+    page *leaf;
+    if (owner) {
+        leaf = owned_page(treap_first(owner->leaves));
+        if (leaf && leaf == keep) leaf = owned_page(treap_above(owner->leaves, leaf, order_use));
+    } else {
+        leaf = evict_next(c, keep);
+    }
+    if (!leaf) return false;
+    leaf_free(c, leaf, owner ? CACHE_LOSS_QUOTA : CACHE_LOSS_ROOM);
+    c->evictions++;
+    return true;
+}
+
+void cache_tick(cache *c, double now) {
+    c->now = now;
+    for (page *p; (p = expiring_page(treap_first(c->expiring))) && p->until <= now; c->expired++)
+        leaf_expire(c, p, CACHE_LOSS_EXPIRED);
+}
+
+double cache_next_expiry(const cache *c) {
+    const page *p = expiring_page(treap_first(c->expiring));
+    return p ? p->until : INFINITY;
+}
+
+static void drop(cache *c, const cache_space *space, const cache_owner *owner) {
+    for (size_t i = 0; i < c->n_pages; i++) {
+        page *p = &c->pages[i];
+        while (p && p->state == PAGE_IDLE && !p->children && (!space || p->space == space) &&
+               (!owner || p->space->owner == owner)) {
+            page *parent = p->parent;
+            leaf_free(c, p, CACHE_LOSS_DROPPED);
+            p = parent;
+        }
+    }
+}
+
+void cache_drop(cache *c, cache_space *space) {
+    drop(c, space, NULL);
+}
+
+void cache_drop_owner(cache *c, cache_owner *owner) {
+    drop(c, NULL, owner);
+}
+
+void cache_drop_all(cache *c) {
+    drop(c, NULL, NULL);
+}
