@@ -338,8 +338,7 @@ bool find_attr(struct render *r, value v, const struct str *name, value *out) {
 /* What Python's v[key] finds; false: it would raise a TypeError or LookupError. */
 static bool find_item(struct render *r, value v, value key, value *out) {
     if (v.kind == V_DICT) {
-        if (key.kind > V_STR && key.kind != V_TUPLE && key.kind <= V_VIEW) return false;
-        return dict_get(r, v.dict, key, out);
+        return is_hashable(r, key) && dict_get(r, v.dict, key, out);
     }
     bool sequence = v.kind == V_LIST || v.kind == V_TUPLE || v.kind == V_STR || v.kind == V_RANGE;
     if (!sequence || !is_integer(key)) return false;

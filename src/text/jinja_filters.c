@@ -110,13 +110,13 @@ static const struct str *first_chars(struct render *r, const struct str *s, int6
 }
 
 static value filter_truncate(struct render *r, value *v, struct call *c) {
-    const struct str *s = need_str(r, v[0], "the text to truncate");
     int64_t length = given(v[1]) ? need_int(r, v[1], "length") : 255;
     const struct str *end = given(v[3]) ? need_str(r, v[3], "end") : str_literal(r, "...").s;
     int64_t leeway = given(v[4]) && v[4].kind != V_NONE ? need_int(r, v[4], "leeway") : 5;
     int64_t n_end = (int64_t)str_chars(r, end);
     if (length < n_end || leeway < 0) fail(r, "truncate: length or leeway is too small");
-    if ((int64_t)str_chars(r, s) <= length + leeway) return v[0];
+    if ((int64_t)length_of(r, v[0]) <= length + leeway) return v[0];
+    const struct str *s = need_str(r, v[0], "the text to truncate");
     const struct str *kept = first_chars(r, s, length - n_end);
     size_t space = str_rfind(r, kept, 0, kept->len, str_literal(r, " ").s);
     if (!is_true(r, v[2]) && space != SIZE_MAX) kept = str_part(r, kept, 0, space);

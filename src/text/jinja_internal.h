@@ -26,7 +26,7 @@
 #include <string.h>
 
 enum {
-    JINJA_MAX_DEPTH = 1000,  /* nested evaluations, values in values */
+    JINJA_MAX_DEPTH = 2000,  /* nested evaluations, values in values */
     JINJA_MAX_HEIGHT = 200,  /* nested parts of a template */
     JINJA_MAX_NAMES = 2000,  /* different names in a template */
     JINJA_MAX_SLOTS = 4096,  /* variables of a function */
@@ -591,6 +591,7 @@ bool truth(struct render *r, value v);
 bool equal(struct render *r, value a, value b);
 bool less(struct render *r, value a, value b, enum op op); /* op: OP_LT … OP_GE; may fail */
 bool contains(struct render *r, value container, value item);
+bool is_hashable(struct render *r, value v);
 uint64_t hash_of(struct render *r, value v); /* fails for what cannot be a key */
 size_t length_of(struct render *r, value v); /* len(); fails */
 bool has_length(value v);

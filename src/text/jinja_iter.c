@@ -39,7 +39,7 @@ static bool next_char(struct render *r, struct iter *it, value *out) {
     int32_t cp;
     if (it->at >= s->len) return false;
     size_t width = (size_t)utf8_decode(s->data + it->at, s->len - it->at, &cp);
-    *out = val_str(str_part(r, s, it->at, it->at + width));
+    *out = val_str(str_as_markup(r, str_part(r, s, it->at, it->at + width), false));
     it->at += width;
     return true;
 }
@@ -126,7 +126,7 @@ static bool previous_char(struct render *r, struct iter *it, value *out) {
     if (end == 0) return false;
     do it->at--;
     while (it->at > 0 && ((unsigned char)s->data[it->at] & 0xc0) == 0x80);
-    *out = val_str(str_part(r, s, it->at, end));
+    *out = val_str(str_as_markup(r, str_part(r, s, it->at, end), false));
     return true;
 }
 

@@ -14,7 +14,7 @@ const struct str *name_intern(struct trap *t, struct name_table *names, const ch
             return names->names[i];
     if (names->n == JINJA_MAX_NAMES)
         trap_fail(t, ICP_ELIMIT, "the template uses more than %d names", JINJA_MAX_NAMES);
-    return names->names[names->n++] = str_new(t, data, len, TEXT_TEMPLATE);
+    return names->names[names->n++] = str_copy(t, data, len, TEXT_TEMPLATE);
 }
 
 static const struct str *expect_name(struct parser *p) {

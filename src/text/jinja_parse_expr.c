@@ -201,13 +201,13 @@ static struct node *parse_brackets(struct parser *p, struct node *object) {
     }
     token_expect(p, "]");
     struct node *index = n == 1 ? tuple->args : tuple;
-    if (index->kind == X_SLICE) {
+    if (index->kind == X_SLICE && !index->a) {
         index->a = object;
         node_grow(p, index, object);
         return index;
     }
     for (struct node *i = index->args; n != 1 && i; i = i->next)
-        if (i->kind == X_SLICE) parse_fail(p, "slices in a tuple are not supported");
+        if (i->kind == X_SLICE && !i->a) parse_fail(p, "slices in a tuple are not supported");
     struct node *item = unary(p, X_ITEM, line, object);
     item->b = index;
     node_grow(p, item, index);

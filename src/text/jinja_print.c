@@ -54,6 +54,7 @@ static void repr_str(struct render *r, const struct str *s) {
     size_t plain = 0;
     int32_t cp;
     charge(r, s->len / 16);
+    if (s->markup) put(r, "Markup(");
     out_put(r, &quote, 1, TEXT_USER);
     for (size_t i = 0, width; i < s->len; i += width) {
         width = (size_t)utf8_decode(s->data + i, s->len - i, &cp);
@@ -64,6 +65,7 @@ static void repr_str(struct render *r, const struct str *s) {
     }
     out_part(r, s, plain, s->len);
     out_put(r, &quote, 1, TEXT_USER);
+    if (s->markup) put(r, ")");
 }
 
 static void repr_items(struct render *r, const struct list *l, const char *open,

@@ -25,7 +25,7 @@ const char *kind_name(value v) {
                                         [V_BOOL] = "bool",
                                         [V_INT] = "int",
                                         [V_FLOAT] = "float",
-                                        [V_BIG] = "int",
+                                        [V_BIG] = "int beyond 64 bits",
                                         [V_STR] = "str",
                                         [V_LIST] = "list",
                                         [V_TUPLE] = "tuple",
@@ -157,6 +157,15 @@ static uint64_t hash_float(double f) {
     return mix(bits);
 }
 
+bool is_hashable(struct render *r, value v) {
+    bool all = v.kind != V_LIST && v.kind != V_DICT && v.kind != V_VIEW;
+    if (v.kind != V_TUPLE) return all;
+    enter(r);
+    for (size_t i = 0; all && i < v.list->n; i++) all = is_hashable(r, v.list->items[i]);
+    leave(r);
+    return all;
+}
+
 uint64_t hash_of(struct render *r, value v) {
     switch (v.kind) {
     case V_UNDEFINED:
@@ -168,6 +177,7 @@ uint64_t hash_of(struct render *r, value v) {
     case V_FLOAT:
         return hash_float(v.f);
     case V_STR:
+    case V_BIG:
         charge(r, v.s->len / 64);
         return hash_bytes(v.s->data, v.s->len);
     case V_TUPLE: {
@@ -177,8 +187,14 @@ uint64_t hash_of(struct render *r, value v) {
         leave(r);
         return h;
     }
-    default:
+    case V_RANGE: /* equal ranges may be written differently */
+        return mix((uint64_t)v.range->n);
+    case V_LIST:
+    case V_DICT:
+    case V_VIEW:
         fail(r, "a value of type %s cannot be a key", kind_name(v));
+    default: /* objects are equal to themselves only */
+        return mix(v.kind == V_FUNC ? (uintptr_t)v.func->builtin : (uintptr_t)v.iter);
     }
 }
 
