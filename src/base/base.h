@@ -80,6 +80,12 @@ void buf_printf(buf *b, const char *format, ...) PRINTF_LIKE(2, 3);
 void buf_put_json(buf *b, const char *text, size_t len);
 /* Appends text from outside for people to read, escaped as in error_set. */
 void buf_put_escaped(buf *b, const char *text, size_t len);
+/* Appends JSON text with each character beyond ASCII as \uXXXX (RFC 8259, section 7). json-c 0.18
+ * refuses such bytes in strings when it is strict, and strict it must be. The text must be UTF-8:
+ * broken sequences become U+FFFD. */
+void buf_put_ascii_json(buf *b, const char *text, size_t len);
+/* Where byte `at` of what it appended stands in text. */
+size_t ascii_json_origin(const char *text, size_t len, size_t at);
 void buf_clear(buf *b); /* keeps the memory */
 void buf_fini(buf *b);
 

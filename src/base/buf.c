@@ -94,6 +94,45 @@ void buf_put_escaped(buf *b, const char *text, size_t len) {
     if (grow(b, most)) b->len += base_escape(b->data + b->len, b->cap - b->len, text, len);
 }
 
+/* Writes one character as buf_put_ascii_json does, to out[12]; returns the length. */
+static int ascii_json_char(int32_t cp, char out[13]) {
+    if (cp < 0) cp = 0xfffd;
+    if (cp < 0x80) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    if (cp < 0x10000) return snprintf(out, 13, "\\u%04x", (unsigned)cp);
+    cp -= 0x10000;
+    return snprintf(out, 13, "\\u%04x\\u%04x", 0xd800u + (unsigned)(cp >> 10),
+                    0xdc00u + (unsigned)(cp & 0x3ff));
+}
+
+void buf_put_ascii_json(buf *b, const char *text, size_t len) {
+    for (size_t i = 0; i < len;) {
+        size_t plain = i;
+        while (i < len && (unsigned char)text[i] < 0x80) i++;
+        buf_put(b, text + plain, i - plain);
+        if (i == len) break;
+        int32_t cp;
+        char piece[13];
+        i += (size_t)utf8_decode(text + i, len - i, &cp);
+        buf_put(b, piece, (size_t)ascii_json_char(cp, piece));
+    }
+}
+
+size_t ascii_json_origin(const char *text, size_t len, size_t at) {
+    size_t i = 0;
+    for (size_t written = 0; i < len;) {
+        int32_t cp;
+        char piece[13];
+        int width = utf8_decode(text + i, len - i, &cp);
+        written += (size_t)ascii_json_char(cp, piece);
+        if (written > at) break;
+        i += (size_t)width;
+    }
+    return i;
+}
+
 void buf_clear(buf *b) {
     b->len = 0;
     b->failed = false;

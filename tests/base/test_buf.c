@@ -124,8 +124,27 @@ static void json_as_python_writes_it(void **state) {
     assert_int_equal(n, 162);
 }
 
+/* Expected text as Python's json.dumps writes it. */
+static void ascii_json(void **state) {
+    static const char text[] = "{\"k\": \"a\xc3\xa9\xe6\x9d\xb1\xf0\x9f\x99\x82z\"}";
+    static const char want[] = "{\"k\": \"a\\u00e9\\u6771\\ud83d\\ude42z\"}";
+    buf b = {0};
+    buf_put_ascii_json(&b, text, sizeof text - 1);
+    assert_string_equal(b.data, want);
+    assert_int_equal(ascii_json_origin(text, sizeof text - 1, 0), 0);
+    assert_int_equal(ascii_json_origin(text, sizeof text - 1, strlen(want)), sizeof text - 1);
+    size_t z = (size_t)(strchr(want, 'z') - want);
+    assert_int_equal(text[ascii_json_origin(text, sizeof text - 1, z)], 'z');
+    assert_int_equal(ascii_json_origin(text, sizeof text - 1, z - 1), strchr(text, 'z') - text - 4);
+    buf_clear(&b);
+    buf_put_ascii_json(&b, "\xff", 1);
+    assert_string_equal(b.data, "\\ufffd");
+    buf_fini(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ascii_json),
         cmocka_unit_test(grows_like_an_array),
         cmocka_unit_test(small_pieces),
         cmocka_unit_test(a_failed_append_sticks_and_keeps),
