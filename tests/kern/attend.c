@@ -281,6 +281,29 @@ static void variant_edges(const kern *reference, const kern *variant) {
     }
 }
 
+/* Token 0 scores 0 and has value 0, token 1 scores x <= 0 and has value 1: o is e^x itself. */
+static void variant_weight(const kern *reference, const kern *variant) {
+    scene s;
+    scene_init(&s, KERN_F32, 1, 1, 1, 1);
+    s.begin[0] = 0, s.end[0] = 2;
+    s.queries[0] = 1;
+    for (uint32_t i = 0; i < 40000; i++) { /* around the threshold of underflow, then sparsely */
+        uint32_t bits = i < 20000 ? 0xc2aeac4f - 10000 + i : 0x80000000 + (i - 20000) * 57331;
+        variant->kv_put(KERN_F32, 1, 1, s.page[0], 0, (float[]){0}, (float[]){0});
+        variant->kv_put(KERN_F32, 1, 1, s.page[0], 1, (float[]){float_of(bits)}, (float[]){1});
+        variant->attend(&s.a);
+        assert_int_equal(bits_of(s.partial[0][2]), bits_of(kern_exp(float_of(bits))));
+    }
+    s.queries[0] = 1e-30f; /* the only score underflows to -0, m is +0 */
+    variant->kv_put(KERN_F32, 1, 1, s.page[0], 0, (float[]){-1e-30f}, (float[]){1});
+    s.end[0] = 1;
+    reference->attend(&s.a);
+    assert_int_equal(bits_of(s.partial[0][0]), 0);
+    variant->attend(&s.a);
+    assert_int_equal(bits_of(s.partial[0][0]), 0);
+    scene_fini(&s);
+}
+
 static void variant_fold(const kern *reference, const kern *variant) {
     uint64_t rng = 7;
     float partial[9 * 140], expected[128 + GUARD], found[128 + GUARD], sink;
@@ -371,6 +394,9 @@ static void prefill(void **state) {
 static void edges(void **state) {
     for_each_isa(variant_edges);
 }
+static void weight(void **state) {
+    for_each_isa(variant_weight);
+}
 static void fold(void **state) {
     for_each_isa(variant_fold);
 }
@@ -389,6 +415,7 @@ int main(void) {
         cmocka_unit_test(every_visible),
         cmocka_unit_test(prefill),
         cmocka_unit_test(edges),
+        cmocka_unit_test(weight),
         cmocka_unit_test(fold),
         cmocka_unit_test(kv),
         cmocka_unit_test(company),
