@@ -85,6 +85,7 @@ expressions(
 expressions(
     "slices",
     "l[1:]", "l[:1]", "l[:-1]", "l[::-1]", "l[-2:]", "l[5:]", "l[:100]", "l[::2]", "l[1::-1]", "l[:]", "l[2:0]", "l[2:0:-1]", "l[-100:2]", "l[none:none]", "l[::0]", "l[1.5:]", "l['a':]", "s[1:4]", "s[::-1]", "s[-5:]", "s[:5]", "s[7:][::-1]", "uni[::-1]", "uni[3:9:2]", "uni[:3]", "uni[-4:]", "uni[20:]", "(1,2,3)[1:]", "(1,2,3)[::-1]", "range(10)[2:5]", "range(10)[::3]", "range(10)[::-1]|list", "d[1:]", "n[1:]", "''[1:]", "'abc'[1:2]", "messages[1:]|length", "ls[1:][0]", "l[n:]", "l[neg:]", "l[:neg]", "l[true:]", "l[9223372036854775807:]", "l[:-9223372036854775807]", "l[::9223372036854775807]", "l[::-9223372036854775807]", "l[1:2][0]", "ls[:2] + ls[2:]",
+    "s[pad[1:-1:2]]", "l[[1, 2][1:][0]]", "d[ls[3:][0]]", "d[([1], 2)]",
 )
 expressions(
     "printing",
@@ -118,6 +119,11 @@ group(
 expressions(
     "text filters",
     "s|upper", "s|lower", "s|capitalize", "s|title", "uni|upper", "uni|lower", "uni|title", "uni|capitalize", "'ὈΔΥΣΣΕΎΣ ΣΑΣ Σ'|lower", "'ßﬁŉ'|upper", "'hello-world (foo) [bar] {x} <y> a.b'|title", "\"it's they're\"|title", "'iİıI'|lower", "pad|trim", "'xxaxx'|trim('x')", "'xyaxy'|trim('xy')", "'äöä'|trim('ä')", "n|trim", "pad|trim|length", "'\u00a0\u2003a\u3000\x1c\x85'|trim", "'\u200ba\ufeff'|trim", "s|replace('l', 'L')", "s|replace('l', 'L', 1)", "s|replace('', '-')", "s|replace('', '-', 3)", "s|replace('zz', 'y')", "s|replace(n, 1)", "n|replace(7, 8)", "'aaa'|replace('aa', 'b')", "s|replace('l', 'L', 0)", "s|replace('l', 'L', -1)", "s|replace('o', '')", "'a'|replace('a')", "s|length", "uni|length", "l|length", "n|length", "d|count", "s|center(20)", "s|center(21)", "'ab'|center(5)", "'abc'|center(6)", "n|center(3)", "lines|indent", "lines|indent(2)", "lines|indent(2, true)", "lines|indent(2, blank=true)", "lines|indent('> ', first=true, blank=true)", "''|indent(2)", "''|indent(2, true)", "'\\n'|indent(2)", "'a\\n'|indent(2)", "n|indent", "'a\\n\\nb'|indent(width=1)", "s|truncate(5)", "s|truncate(5, true)", "s|truncate(5, true, '..')", "s|truncate(8, false, '…', 0)", "s|truncate(2)", "s|truncate(12)", "'foo bar baz qux'|truncate(9)", "'foo bar baz qux'|truncate(9, leeway=0)", "'foo bar baz qux'|truncate(9, true, leeway=0)", "'foo bar baz qux'|truncate(11, false, '...', 5)", "s|wordcount", "'a b_c d-e é'|wordcount", "''|wordcount", "html|e", "html|escape", "html|forceescape", "html|e|e", "html|e|forceescape", "html|safe", "html|safe|e", "(html|safe) ~ '<'", "(html|safe) + '<'", "'<' + (html|safe)", "'<' ~ (html|safe)", "(html|e)|upper", "(html|safe)|replace('a', '<')", "(html|safe).replace('a', '<')", "[html|e]|join('<')", "(html|safe)[0:3] + '<'", "(' <b> '|safe)|trim + '<'", "('<'|safe) is escaped", "'<' is escaped", "('<'|safe) * 2 + '<'", "(('a<'|safe)|lower) + '<'", "('<'|safe)|string + '<'", "'<b>a</b> <!-- x --> c  d'|striptags", "'a<b'|striptags", "'<!--<b>-->x<i>y</i>'|striptags", "'a b&c/d?é~_.-'|urlencode", "{'a b': 'c&d/', 'é': 1}|urlencode", "[('a', 1), ('b', 'x y')]|urlencode", "n|urlencode", "s|string", "n|string", "none|string", "l|string", "1.0|string", "s|list", "s|first", "s|last", "s|reverse", "uni|reverse", "'%s-%s'|format(1, 'a')", "'%(a)s'|format(a=5)", "'%s'|format", "'%d'|format('a')", "'x'|format(1)", "'%s'|format(1, a=2)", "s|d", "missing|d(1)", "''|d('x')", "''|d('x', true)", "none|default('x')", "none|default('x', boolean=true)", "missing|default", "false|default('x', true)", "d|attr('a')", "n|abs", "neg|abs", "-2.5|abs", "(-2.5)|abs", "true|abs", "'a'|abs",
+)
+expressions(
+    "more text filters",
+    "[html|e]", "('a'|e)|reverse|list", "('a'|e)[0] + '<'", "l|truncate(5)", "missing|truncate", "1|a.b.c|d.e.f",
+    "1 is a.b.c", "s|truncate(5, true, '.', 0)|truncate(3, true, '', 0)", "{namespace: 1}[namespace]",
 )
 expressions(
     "number filters",
