@@ -12,7 +12,11 @@
  * (shutdown(SHUT_WR)) look alike. Taking FIN for "gone" would fail the second, ignoring it would
  * compute for the first. So the client is asked (call_half_closed): a few bytes that mean nothing,
  * an SSE comment or an interim 102 response, reach a living client, and make a closed one answer
- * with a reset, which does mean gone. */
+ * with a reset, which does mean gone.
+ *
+ * libmicrohttpd, edge-triggered as well, misses a FIN that comes together with the last bytes and
+ * would keep the connection until its timeout. Closing our reading side once more, at each tick,
+ * loses nothing that was received and is an edge of its own. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -124,6 +128,7 @@ static void expire(conn *c) {
 static void tick(watch *w, double now) {
     for (conn *c = w->conns; c; c = c->next) {
         if (c->deadline && now > c->deadline) expire(c);
+        if (c->half_closed) shutdown(c->fd, SHUT_RD); /* tells libmicrohttpd about the FIN anew */
         if (!c->call) continue;
         pthread_mutex_lock(&c->call->lock);
         call_tick(c->call, now);
