@@ -65,6 +65,14 @@ def padding_entry(remainder):
     )
 
 
+def raw(path, body, headers=""):
+    """A POST as bytes."""
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+    return head.encode() + body
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
