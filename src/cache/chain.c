@@ -118,12 +118,15 @@ static void drop_covered(cache *c, page *sibling, page *own) {
 
 /* The chain writes on in a page: what it holds by now may be wanted longer than what comes. */
 static void note_until(page *own, double until) {
-    if (own->n > 0 && own->until > until) {
-        own->n_low = own->n;
-        own->until_low = own->until;
-        own->until = until;
+    double before = own->until;
+    if (own->n == 0 || before <= until) {
+        own->until = MAX(before, until);
+        return;
     }
-    own->until = MAX(own->until, until);
+    own->until = until;
+    if (before < own->until_low) return;
+    own->n_low = own->n;
+    own->until_low = before;
 }
 
 static uint64_t sampled_bits(const chain *ch, size_t i, size_t from, size_t n) {

@@ -9,6 +9,8 @@
 
 #include "cache_internal.h"
 
+enum { GHOST_SET = 4 }; /* no cache has fewer pages */
+
 uint64_t ghost_print(uint64_t before, const int32_t *tokens, size_t n) {
     return XXH3_64bits_withSeed(tokens, n * sizeof *tokens, before);
 }
@@ -17,14 +19,28 @@ uint64_t ghost_parent(const cache_space *space, const page *parent) {
     return parent ? parent->print : space->print;
 }
 
+static ghost *set_of(const cache *c, uint64_t print) {
+    return &c->ghosts[print % (c->n_pages / GHOST_SET) * GHOST_SET];
+}
+
 void ghost_note(cache *c, const page *p, enum cache_loss why) {
     uint64_t print = ghost_print(ghost_parent(p->space, p->parent), p->tokens, p->n);
     size_t in_use = c->n_pages - c->n_in[PAGE_FREE] - c->n_in[PAGE_IDLE];
-    c->ghosts[print % c->n_pages] =
-        (ghost){.print = print, .at = c->now, .pinned = (uint32_t)in_use, .loss = why};
+    ghost *set = set_of(c, print), *place = set;
+    for (int i = 0; i < GHOST_SET; i++) {
+        ghost *g = &set[i];
+        if (g->loss == CACHE_LOSS_NONE || g->print == print) {
+            place = g;
+            break;
+        }
+        if (g->at < place->at) place = g;
+    }
+    *place = (ghost){.print = print, .at = c->now, .pinned = (uint32_t)in_use, .loss = why};
 }
 
 const ghost *ghost_find(const cache *c, uint64_t print) {
-    const ghost *g = &c->ghosts[print % c->n_pages];
-    return g->loss != CACHE_LOSS_NONE && g->print == print ? g : NULL;
+    const ghost *set = set_of(c, print);
+    for (int i = 0; i < GHOST_SET; i++)
+        if (set[i].loss != CACHE_LOSS_NONE && set[i].print == print) return &set[i];
+    return NULL;
 }

@@ -92,9 +92,10 @@ void leaf_free(cache *c, page *leaf, enum cache_loss why) {
 
 void page_inherit(cache *c, page *p, size_t n, double until) {
     if (until <= p->until) return;
-    if (n < p->n) {
-        p->n_low = (uint32_t)MAX(p->n_low, n);
-        p->until_low = MAX(p->until_low, until);
+    if (n < p->n) { /* of two such parts the one that is wanted longer, or else the longer one */
+        if (until < p->until_low || (until == p->until_low && n < p->n_low)) return;
+        p->n_low = (uint32_t)n;
+        p->until_low = until;
         return;
     }
     bool leaf = p->state == PAGE_IDLE && !p->children;
@@ -111,6 +112,7 @@ static void shorten(cache *c, page *p) {
     p->n = p->n_low;
     p->until = p->until_low;
     p->n_low = 0;
+    p->until_low = 0;
     p->sampled &= ((uint64_t)1 << p->n) - 1;
     tree_neighbours(p, &below, &above);
     page *twin = tree_covers(below, p) ? below : tree_covers(above, p) ? above : NULL;

@@ -11,7 +11,7 @@
 
 #include "bed.h"
 
-enum { TINY = 30000 }; /* bytes of cache: about a dozen pages of the fake model */
+enum { TINY = 36000 }; /* bytes of cache: about a dozen pages of the fake model */
 
 static void assert_same(const outcome *a, const outcome *b) {
     assert_int_equal(a->n, b->n);
