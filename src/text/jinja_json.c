@@ -112,6 +112,7 @@ void json_read_vars(struct render *r, const char *text, enum text_origin origin,
         if (cp < 0) fail_json(r, origin, "invalid UTF-8");
     }
     buf ascii = {0};
+    buf_puts(&ascii, ""); /* so that there is a text, even of nothing */
     buf_put_ascii_json(&ascii, text, len);
     struct json_tokener *tokener =
         ascii.failed || ascii.len >= INT32_MAX ? NULL : json_tokener_new_ex(MAX_JSON_DEPTH);
