@@ -136,6 +136,8 @@ void call_free(call *c) {
     call_drop_body(c);
     generation_free(&c->generation);
     reply_fini(&c->reply);
+    pthread_mutex_lock(&c->lock); /* a worker that woke the call may still be about to unlock */
+    pthread_mutex_unlock(&c->lock);
     pthread_mutex_destroy(&c->lock);
     mem_free(c->method);
     mem_free(c->path);

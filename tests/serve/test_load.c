@@ -147,7 +147,7 @@ static void is_not_held_up_by_slow_readers(void **state) {
     for (int i = 0; i < N; i++) {
         fds[i] = client_open();
         int small = 4096;
-        setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        if (i) setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
         client_sends(fds[i], text);
     }
     for (int i = 0; i < 5; i++) {
