@@ -23,50 +23,69 @@ typedef struct tile {
     const span_plan *plan;
     int head;     /* KV head */
     int first, n; /* tokens [first, first + n) of the span */
-    int chunk;    /* of a deep tile */
+    int chunk;    /* of a deep tile, counted from the first one that the span sees */
 } tile;
 
-static int group_of(const model *m) {
-    return m->h.n_head / m->h.n_head_kv;
+static int group_of(const shape *s) {
+    return s->n_head / s->n_head_kv;
 }
 
 /* Tokens of a wide tile: its rows fit ATTEND_ROWS. */
-static int wide_tokens(const model *m) {
-    return MAX(1, MIN(WIDE_TOKENS, ATTEND_ROWS / group_of(m)));
+static int wide_tokens(const shape *s) {
+    return MAX(1, MIN(WIDE_TOKENS, ATTEND_ROWS / group_of(s)));
 }
 
-static int n_chunks_to(size_t end) {
-    return (int)((end + KERN_CHUNK - 1) / KERN_CHUNK);
+/* The positions [begin, end) that a token of a span sees. */
+typedef struct range {
+    size_t begin, end;
+} range;
+
+static range seen_by(const pass *p, const model_span *s, int token) {
+    size_t pos = s->pos + (size_t)token, window = (size_t)p->shape->window;
+    size_t begin = window && pos >= window ? pos + 1 - window : 0;
+    return (range){begin, p->m->h.causal ? pos + 1 : s->pos + (size_t)s->n_tokens};
+}
+
+/* The super-chunks that tokens [first, first + n) of a span see something of. */
+static range chunks_of(const pass *p, const model_span *s, int first, int n) {
+    return (range){seen_by(p, s, first).begin / KERN_CHUNK,
+                   (seen_by(p, s, first + n - 1).end + KERN_CHUNK - 1) / KERN_CHUNK};
+}
+
+static int count(range r) {
+    return (int)(r.end - r.begin);
 }
 
 static int n_parts_of(const pass *p, int span) {
     const model_span *s = &p->spans[span];
-    if (p->plan[span].deep) return n_chunks_to(s->pos + (size_t)s->n_tokens);
-    return (s->n_tokens + wide_tokens(p->m) - 1) / wide_tokens(p->m);
+    if (p->plan[span].deep) return count(chunks_of(p, s, 0, s->n_tokens));
+    return (s->n_tokens + wide_tokens(p->shape) - 1) / wide_tokens(p->shape);
 }
 
-size_t attend_thread_size(const model *m) {
-    size_t slots =
-        (size_t)wide_tokens(m) * (size_t)group_of(m) * (size_t)n_chunks_to(m->info.n_ctx);
-    return kern_attend_scratch(m->h.head_dim, m->h.head_dim) +
-           slots * kern_partial_floats(m->h.head_dim) * sizeof(float);
+size_t attend_thread_size(const shape *s, size_t n_ctx) {
+    size_t chunks = (n_ctx + KERN_CHUNK - 1) / KERN_CHUNK;
+    size_t slots = (size_t)wide_tokens(s) * (size_t)group_of(s) * chunks;
+    return kern_attend_scratch(s->d_k, s->d_v) +
+           slots * kern_partial_floats(s->d_v) * sizeof(float);
 }
 
-void attend_plan(pass *p) {
-    const model *m = p->m;
+/* Fills first_tile, deep and slot, for the current layer. */
+static void plan_tiles(pass *p) {
+    const shape *shape = p->shape;
+    size_t budget = PARTIALS_BUDGET / (kern_partial_floats(shape->d_v) * sizeof(float));
     size_t slots = 0;
     int tiles = 0;
     for (int i = 0; i < p->n_spans; i++) {
         const model_span *s = &p->spans[i];
         span_plan *plan = &p->plan[i];
-        size_t need = (size_t)s->n_tokens * (size_t)m->h.n_head *
-                      (size_t)n_chunks_to(s->pos + (size_t)s->n_tokens);
-        plan->deep = s->n_tokens <= DEEP_TOKENS && s->n_tokens * group_of(m) <= ATTEND_ROWS &&
-                     slots + need <= m->s.n_partials;
+        size_t need = (size_t)s->n_tokens * (size_t)shape->n_head *
+                      (size_t)count(chunks_of(p, s, 0, s->n_tokens));
+        plan->deep = s->n_tokens <= DEEP_TOKENS && s->n_tokens * group_of(shape) <= ATTEND_ROWS &&
+                     slots + need <= budget;
         plan->slot = slots;
         plan->first_tile = tiles;
         if (plan->deep) slots += need;
-        tiles += m->h.n_head_kv * n_parts_of(p, i);
+        tiles += shape->n_head_kv * n_parts_of(p, i);
     }
     p->plan[p->n_spans].first_tile = tiles;
 }
@@ -77,45 +96,46 @@ static tile find_tile(const pass *p, int index) {
     int part = n_parts - 1 - at % n_parts; /* the longest part first */
     tile t = {&p->spans[span], &p->plan[span], at / n_parts, 0, p->spans[span].n_tokens, part};
     if (t.plan->deep) return t;
-    t.first = part * wide_tokens(p->m);
-    t.n = MIN(wide_tokens(p->m), t.n - t.first);
+    t.first = part * wide_tokens(p->shape);
+    t.n = MIN(wide_tokens(p->shape), t.n - t.first);
     return t;
 }
 
 /* One super-chunk for the rows of a tile (token by token, query head by query head); partial[r]
  * receives row r. */
-static void attend_chunk(const pass *p, const tile *t, int chunk, void *scratch,
+static void attend_chunk(const pass *p, const tile *t, size_t chunk, void *scratch,
                          float *const *partial) {
     const model *m = p->m;
-    int d = m->h.head_dim, group = group_of(m);
-    size_t begin = (size_t)chunk * KERN_CHUNK, end = t->span->pos + (size_t)(t->first + t->n);
-    size_t block_at = p->layer_at + (size_t)t->head * m->kv_size;
+    const shape *s = p->shape;
+    int group = group_of(s);
+    size_t base = chunk * KERN_CHUNK, all = seen_by(p, t->span, t->first + t->n - 1).end;
+    size_t block_at = s->kv_at + (size_t)t->head * s->kv_size;
     const void *page[KERN_CHUNK_PAGES];
-    int n_pages = (int)MIN((end - begin + KERN_PAGE - 1) / KERN_PAGE, (size_t)KERN_CHUNK_PAGES);
+    int n_pages = (int)MIN((all - base + KERN_PAGE - 1) / KERN_PAGE, (size_t)KERN_CHUNK_PAGES);
     for (int i = 0; i < n_pages; i++)
-        page[i] = (const char *)t->span->pages[begin / KERN_PAGE + (size_t)i] + block_at;
+        page[i] = (const char *)t->span->pages[base / KERN_PAGE + (size_t)i] + block_at;
 
     const float *q[ATTEND_ROWS];
-    int visible[ATTEND_ROWS];
-    static const int first[ATTEND_ROWS];
-    size_t stride = (size_t)(m->h.n_head + 2 * m->h.n_head_kv) * (size_t)d;
+    int begin[ATTEND_ROWS], end[ATTEND_ROWS];
     for (int i = 0, r = 0; i < t->n; i++) {
-        size_t sees = t->span->pos + (size_t)(t->first + i) + 1; /* itself and all before it */
-        const float *row = m->s.qkv + (size_t)(t->plan->first_row + t->first + i) * stride;
+        range sees = seen_by(p, t->span, t->first + i);
+        const float *row = m->s.qkv + (size_t)(t->plan->first_row + t->first + i) * m->widths.qkv;
         for (int g = 0; g < group; g++, r++) {
-            q[r] = row + (t->head * group + g) * d;
-            visible[r] = sees <= begin ? 0 : (int)MIN(sees - begin, (size_t)KERN_CHUNK);
+            q[r] = row + (t->head * group + g) * s->d_k;
+            begin[r] = (int)(MIN(MAX(sees.begin, base), base + KERN_CHUNK) - base);
+            end[r] = (int)(MIN(MAX(sees.end, base), base + KERN_CHUNK) - base);
         }
     }
     m->kern.attend(&(kern_attend){.kv = m->kv,
-                                  .dk = d,
-                                  .dv = d,
+                                  .dk = s->d_k,
+                                  .dv = s->d_v,
+                                  .softcap = m->h.attn_softcap,
                                   .n_pages = n_pages,
                                   .page = page,
                                   .n_rows = t->n * group,
                                   .q = q,
-                                  .begin = first,
-                                  .end = visible,
+                                  .begin = begin,
+                                  .end = end,
                                   .partial = partial,
                                   .scratch = scratch});
 }
@@ -123,46 +143,51 @@ static void attend_chunk(const pass *p, const tile *t, int chunk, void *scratch,
 /* Where a deep span keeps the partials of one row and query head. */
 static float *slots_of(const pass *p, const model_span *s, const span_plan *plan, size_t token,
                        size_t head) {
-    size_t n_chunks = (size_t)n_chunks_to(s->pos + (size_t)s->n_tokens);
-    return p->m->s.partials + (plan->slot + (token * (size_t)p->m->h.n_head + head) * n_chunks) *
-                                  kern_partial_floats(p->m->h.head_dim);
+    size_t n_chunks = (size_t)count(chunks_of(p, s, 0, s->n_tokens));
+    return p->m->s.partials + (plan->slot + (token * (size_t)p->shape->n_head + head) * n_chunks) *
+                                  kern_partial_floats(p->shape->d_v);
 }
 
-static float *mixed_of(const model *m, int row, int head) {
-    return m->s.mixed + ((size_t)row * (size_t)m->h.n_head + (size_t)head) * (size_t)m->h.head_dim;
+static void fold(const pass *p, int n, const float *partials, int row, int head) {
+    const model *m = p->m;
+    int d = p->shape->d_v;
+    float *out = m->s.mixed + (size_t)row * m->widths.mixed + (size_t)(head * d);
+    m->kern.attend_fold(d, n, partials, kern_partial_floats(d),
+                        p->layer->sinks ? p->layer->sinks[head] : -INFINITY, out);
 }
 
 static void run_deep(const pass *p, const tile *t, void *scratch) {
-    int group = group_of(p->m);
+    int group = group_of(p->shape);
     float *partial[ATTEND_ROWS];
     for (int r = 0; r < t->n * group; r++)
         partial[r] = slots_of(p, t->span, t->plan, (size_t)(r / group),
                               (size_t)(t->head * group + r % group)) +
-                     (size_t)t->chunk * kern_partial_floats(p->m->h.head_dim);
-    attend_chunk(p, t, t->chunk, scratch, partial);
+                     (size_t)t->chunk * kern_partial_floats(p->shape->d_v);
+    size_t first = chunks_of(p, t->span, 0, t->span->n_tokens).begin;
+    attend_chunk(p, t, first + (size_t)t->chunk, scratch, partial);
 }
 
 static void run_wide(const pass *p, const tile *t, char *scratch) {
-    const model *m = p->m;
-    int group = group_of(m), n_chunks = n_chunks_to(t->span->pos + (size_t)(t->first + t->n));
-    size_t size = kern_partial_floats(m->h.head_dim), row_size = (size_t)n_chunks * size;
-    float *slots = (float *)(scratch + kern_attend_scratch(m->h.head_dim, m->h.head_dim));
+    const shape *s = p->shape;
+    int group = group_of(s), rows = t->n * group;
+    range chunks = chunks_of(p, t->span, t->first, t->n);
+    size_t size = kern_partial_floats(s->d_v), row_size = (size_t)count(chunks) * size;
+    float *slots = (float *)(scratch + kern_attend_scratch(s->d_k, s->d_v));
     float *partial[ATTEND_ROWS];
-    for (int c = 0; c < n_chunks; c++) {
-        for (int r = 0; r < t->n * group; r++)
-            partial[r] = slots + (size_t)r * row_size + (size_t)c * size;
+    for (size_t c = chunks.begin; c < chunks.end; c++) {
+        for (int r = 0; r < rows; r++)
+            partial[r] = slots + (size_t)r * row_size + (c - chunks.begin) * size;
         attend_chunk(p, t, c, scratch, partial);
     }
-    for (int r = 0; r < t->n * group; r++)
-        m->kern.attend_fold(
-            m->h.head_dim, n_chunks, slots + (size_t)r * row_size, size, -INFINITY,
-            mixed_of(m, t->plan->first_row + t->first + r / group, t->head * group + r % group));
+    for (int r = 0; r < rows; r++)
+        fold(p, count(chunks), slots + (size_t)r * row_size,
+             t->plan->first_row + t->first + r / group, t->head * group + r % group);
 }
 
 static void run_tile(void *arg, int index, int thread) {
     const pass *p = arg;
     tile t = find_tile(p, index);
-    char *scratch = p->m->s.thread + (size_t)thread * p->m->s.thread_size;
+    char *scratch = p->m->s.thread + (size_t)thread * p->m->widths.thread;
     if (t.plan->deep)
         run_deep(p, &t, scratch);
     else
@@ -171,16 +196,15 @@ static void run_tile(void *arg, int index, int thread) {
 
 /* Folds the slots of one row of a deep span. */
 static void fold_row(const pass *p, int span, int row) {
-    const model *m = p->m;
     const model_span *s = &p->spans[span];
-    size_t token = (size_t)(row - p->plan[span].first_row);
-    for (int h = 0; h < m->h.n_head; h++)
-        m->kern.attend_fold(m->h.head_dim, n_chunks_to(s->pos + token + 1),
-                            slots_of(p, s, &p->plan[span], token, (size_t)h),
-                            kern_partial_floats(m->h.head_dim), -INFINITY, mixed_of(m, row, h));
+    const span_plan *plan = &p->plan[span];
+    int n = count(chunks_of(p, s, 0, s->n_tokens));
+    for (int head = 0; head < p->shape->n_head; head++)
+        fold(p, n, slots_of(p, s, plan, (size_t)(row - plan->first_row), (size_t)head), row, head);
 }
 
 void attend_layer(pass *p) {
+    plan_tiles(p);
     pool_run(p->m->pool, p->plan[p->n_spans].first_tile, run_tile, p);
     for (int i = 0; i < p->n_spans; i++)
         for (int t = 0; p->plan[i].deep && t < p->spans[i].n_tokens; t++)

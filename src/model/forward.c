@@ -1,17 +1,21 @@
 /* The forward pass, in straight lines: a loop over rows or over output tiles for each step, every
  * loop spread over the pool. Rows know nothing of each other except through the pages.
  *
- *   x       [rows][n_embd]            residual stream
- *   act     [rows][…]                 what the next product takes (8-bit rows, or floats)
- *   qkv     [rows][q | k | v]         queries are scaled, rotated in place
- *   mixed   [rows][n_head * head_dim] attention's output
- *   ff      [rows][gate | up] */
+ *   x       [rows][n_embd]           residual stream
+ *   y       [rows][n_embd]           what a branch adds to it
+ *   act     [rows][…]                what the next product takes (8-bit rows, or floats)
+ *   qkv     [rows][q | k | v]        queries are scaled, rotated in place
+ *   mixed   [rows][n_head * d_v]     attention's output
+ *   heads   [rows][n_head * d_out]   the same, outside of the latent space
+ *   ff      [rows][gate | up]
+ *
+ * What a layer does not have is skipped: a norm without weights, a product without outputs. */
 #include "model_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TILE_ROWS = 4, GEMM_ROWS = 128, GEMM_TILES_PER_THREAD = 6 };
+enum { TILE_ROWS = 4 };
 
 int pass_find_span(const pass *p, size_t field, int index) {
     int low = 0, high = p->n_spans - 1;
@@ -25,9 +29,7 @@ int pass_find_span(const pass *p, size_t field, int index) {
     return low;
 }
 
-/* ---- loops over rows ---- */
-
-typedef void row_fn(const pass *p, int row);
+/* ---- rows ---- */
 
 typedef struct row_loop {
     const pass *p;
@@ -40,143 +42,264 @@ static void run_rows(void *arg, int tile, int thread) {
     for (int i = tile * TILE_ROWS; i < MIN((tile + 1) * TILE_ROWS, l->n); i++) l->fn(l->p, i);
 }
 
-static void for_rows(const pass *p, int n, row_fn *fn) {
+void pass_for_rows(const pass *p, int n, row_fn *fn) {
     row_loop l = {p, fn, n};
     pool_run(p->m->pool, (n + TILE_ROWS - 1) / TILE_ROWS, run_rows, &l);
 }
 
-/* ---- products ---- */
-
-typedef struct product {
-    const kern_mat *w;
-    float *out; /* row 0 */
-    size_t stride;
-    bool add;
-} product;
-
-typedef struct product_loop {
-    const pass *p;
-    const product *products;
-    int n_products, n_rows;
-    const char *act;
-    size_t act_stride;
-    int groups; /* row groups of a tile */
-} product_loop;
-
-static int n_group_tiles(const product_loop *l, int i) {
-    return (kern_n_groups(l->products[i].w->n) + l->groups - 1) / l->groups;
-}
-
-static void run_product(void *arg, int tile, int thread) {
-    const product_loop *l = arg;
-    int row_tiles = (l->n_rows + GEMM_ROWS - 1) / GEMM_ROWS, i = 0;
-    int row0 = tile % row_tiles * GEMM_ROWS, at = tile / row_tiles;
-    while (at >= n_group_tiles(l, i)) at -= n_group_tiles(l, i++);
-    const product *pr = &l->products[i];
-    int group0 = at * l->groups, group1 = MIN(group0 + l->groups, kern_n_groups(pr->w->n));
-    l->p->m->kern.gemm(pr->w, l->act + (size_t)row0 * l->act_stride, l->act_stride,
-                       MIN(GEMM_ROWS, l->n_rows - row0), pr->out + (size_t)row0 * pr->stride,
-                       pr->stride, pr->add, group0, group1);
-}
-
-/* Several products that take the same rows of activations, as one loop. */
-static void multiply(const pass *p, const product *products, int n_products, int n_rows) {
-    const kern_mat *w = products[0].w;
-    product_loop l = {p, products, n_products, n_rows, p->m->s.act, kern_act_stride(w->type, w->k),
-                      1};
-    int groups = 0, tiles = 0, row_tiles = (n_rows + GEMM_ROWS - 1) / GEMM_ROWS;
-    for (int i = 0; i < n_products; i++) groups += kern_n_groups(products[i].w->n);
-    int wanted = MAX(1, pool_threads(p->m->pool) * GEMM_TILES_PER_THREAD / row_tiles);
-    l.groups = MAX(2, (groups + wanted - 1) / wanted);
-    for (int i = 0; i < n_products; i++) tiles += n_group_tiles(&l, i);
-    pool_run(p->m->pool, tiles * row_tiles, run_product, &l);
-}
-
-static void put_act(const pass *p, const kern_mat *w, int row, const float *x) {
-    p->m->kern.act_row(w->type, w->k, x,
-                       p->m->s.act + (size_t)row * kern_act_stride(w->type, w->k));
-}
-
-static void add_bias(const pass *p, int n, float *x, const float *bias) {
+void pass_add_bias(const pass *p, int n, float *x, const float *bias) {
     if (bias) p->m->kern.add(n, x, bias, x);
 }
 
-/* ---- steps ---- */
+void pass_norm(const pass *p, int n, const float *x, const norm *w, float *out) {
+    const model *m = p->m;
+    if (m->h.arch->norm == NORM_RMS)
+        m->kern.rms_norm(n, x, w->w, m->h.norm_eps, out);
+    else
+        m->kern.layer_norm(n, x, w->w, w->b, m->h.norm_eps, out);
+}
+
+void pass_activate(const pass *p, const mlp *m, float *gate, float *up) {
+    enum kern_activation f = p->m->h.arch->activation;
+    int n = m->up.w.n;
+    pass_add_bias(p, n, up, m->up.bias);
+    if (m->gate.w.n == 0) {
+        p->m->kern.activate(f, n, up, NULL, gate);
+        return;
+    }
+    pass_add_bias(p, n, gate, m->gate.bias);
+    p->m->kern.activate(f, n, gate, up, gate);
+}
+
+static float *row_at(float *rows, int row, size_t width) {
+    return rows + (size_t)row * width;
+}
 
 static float *x_of(const pass *p, int row) {
-    return p->m->s.x + (size_t)row * (size_t)p->m->h.n_embd;
+    return row_at(p->m->s.x, row, (size_t)p->m->h.n_embd);
 }
 
-static float *qkv_of(const pass *p, int row) {
-    const hparams *h = &p->m->h;
-    return p->m->s.qkv + (size_t)row * (size_t)((h->n_head + 2 * h->n_head_kv) * h->head_dim);
+float *pass_y(const pass *p, int row) {
+    return row_at(p->m->s.y, row, (size_t)p->m->h.n_embd);
 }
 
-static void norm_row(const pass *p, int row, const float *x, const float *weight,
-                     const kern_mat *next) {
-    float *norm = p->m->s.norm + (size_t)row * (size_t)p->m->h.n_embd;
-    p->m->kern.rms_norm(p->m->h.n_embd, x, weight, p->m->h.norm_eps, norm);
-    put_act(p, next, row, norm);
+/* x's norm as a branch takes it; x itself when it has none. */
+static const float *normed(const pass *p, int row, enum norm_slot slot) {
+    const norm *w = &p->layer->norms[slot];
+    float *out = row_at(p->m->s.norm, row, (size_t)p->m->h.n_embd);
+    if (!w->w) return x_of(p, row);
+    pass_norm(p, p->m->h.n_embd, x_of(p, row), w, out);
+    return out;
+}
+
+/* x += y, with the norms that stand around it. */
+static void add_branch(const pass *p, int row, enum norm_slot of_y, enum norm_slot of_sum) {
+    const model *m = p->m;
+    const norm *w = p->layer->norms;
+    float *x = x_of(p, row), *y = pass_y(p, row);
+    int n = m->h.n_embd;
+    if (w[of_y].w) pass_norm(p, n, y, &w[of_y], y);
+    m->kern.add_scaled(n, x, y, m->h.residual_scale, x);
+    if (w[of_sum].w) pass_norm(p, n, x, &w[of_sum], x);
+}
+
+/* ---- embeddings ---- */
+
+size_t pass_position(const pass *p, int row) {
+    int span = pass_find_span(p, offsetof(span_plan, first_row), row);
+    return p->spans[span].pos + (size_t)(row - p->plan[span].first_row);
+}
+
+static int32_t token_of(const pass *p, int row) {
+    int span = pass_find_span(p, offsetof(span_plan, first_row), row);
+    return p->spans[span].tokens[row - p->plan[span].first_row];
+}
+
+/* cos or sin of a row's angles. */
+static float *angles(const pass *p, float *table, int rope, int row) {
+    size_t rows = (size_t)p->m->s.max_tokens;
+    return table + ((size_t)rope * rows + (size_t)row) * p->m->widths.rot;
 }
 
 static void embed_row(const pass *p, int row) {
     const model *m = p->m;
-    int span = pass_find_span(p, offsetof(span_plan, first_row), row), n = m->h.n_rot / 2;
-    const model_span *s = &p->spans[span];
-    int token = row - p->plan[span].first_row;
-    kern_unpack_row(&m->w.embd, s->tokens[token], x_of(p, row));
-    rope_row(n, m->freq, s->pos + (size_t)token, m->s.cos + (size_t)row * (size_t)n,
-             m->s.sin + (size_t)row * (size_t)n);
+    const weights *w = &m->w;
+    float *x = x_of(p, row), *more = pass_y(p, row);
+    size_t pos = pass_position(p, row);
+    int n = m->h.n_embd;
+    kern_unpack_row(&w->embd, token_of(p, row), x);
+    if (m->h.embd_scale != 1) m->kern.scale(n, x, m->h.embd_scale, x);
+    if (w->token_type) m->kern.add(n, x, w->token_type, x);
+    if (w->positions.n) {
+        kern_unpack_row(&w->positions, (int)pos, more);
+        m->kern.add(n, x, more, x);
+    }
+    if (w->embd_norm.w) pass_norm(p, n, x, &w->embd_norm, x);
+    for (int i = 0; i < 2; i++)
+        rope_row(&m->rope[i], pos, angles(p, m->s.cos, i, row), angles(p, m->s.sin, i, row));
 }
 
-static void attn_norm_row(const pass *p, int row) {
-    norm_row(p, row, x_of(p, row), p->layer->attn_norm, &p->layer->q);
+/* ---- attention ---- */
+
+static void attention_in_row(const pass *p, int row) {
+    linear *list[N_INPUTS];
+    int n = layer_attention_inputs(p->layer, p->m->h.rank_q > 0, list);
+    product_put(p, list, n, row, normed(p, row, ATTN_IN));
 }
 
-/* Biases, rotation, and the row's keys and values to its page. */
-static void qkv_row(const pass *p, int row) {
+/* Norms of queries or keys: over each head, or over the row of them. */
+static void norm_heads(const pass *p, const norm *w, float *x, int n_heads, int d) {
+    bool by_row = p->m->h.arch->qk_norm == QK_NORM_ROW;
+    if (by_row) d *= n_heads, n_heads = 1;
+    for (int i = 0; w->w && i < n_heads; i++) pass_norm(p, d, x + i * d, w, x + i * d);
+}
+
+void pass_rotate(const pass *p, int row, float *x, int n_heads) {
     const model *m = p->m;
-    const hparams *h = &m->h;
-    int d = h->head_dim, half = h->n_rot / 2;
-    float *q = qkv_of(p, row), *k = q + h->n_head * d, *v = k + h->n_head_kv * d;
-    const float *cos = m->s.cos + (size_t)row * (size_t)half,
-                *sin = m->s.sin + (size_t)row * (size_t)half;
-    add_bias(p, h->n_head * d, q, p->layer->bq);
-    add_bias(p, h->n_head_kv * d, k, p->layer->bk);
-    add_bias(p, h->n_head_kv * d, v, p->layer->bv);
-    m->kern.rope(q, h->n_head, d, h->n_rot, false, cos, sin);
-    m->kern.rope(k, h->n_head_kv, d, h->n_rot, false, cos, sin);
-    float scale = 1.0f / sqrtf((float)d);
-    for (int i = 0; i < h->n_head * d; i++) q[i] *= scale;
+    const shape *s = p->shape;
+    if (s->n_rot)
+        m->kern.rope(x, n_heads, s->d_k, s->n_rot, m->h.arch->rope == ROPE_HALVES,
+                     angles(p, m->s.cos, s->rope, row), angles(p, m->s.sin, s->rope, row));
+}
 
+/* Queries are scaled here; those of some models grow with the logarithm of the position. */
+void pass_scale_queries(const pass *p, int row, float *q) {
+    const hparams *h = &p->m->h;
+    int n = p->shape->n_head * p->shape->d_k;
+    double scale = (double)p->shape->query_scale;
+    if (h->temperature_scale > 0) {
+        size_t lengths = pass_position(p, row) / (size_t)h->temperature_length;
+        scale *= 1 + (double)h->temperature_scale * log(1 + (double)lengths);
+    }
+    p->m->kern.scale(n, q, (float)scale, q);
+}
+
+void pass_put_kv(const pass *p, int row, const float *k, const float *v) {
+    const model *m = p->m;
+    const shape *s = p->shape;
     int span = pass_find_span(p, offsetof(span_plan, first_row), row);
-    size_t pos = p->spans[span].pos + (size_t)(row - p->plan[span].first_row);
-    char *block = (char *)p->spans[span].pages[pos / KERN_PAGE] + p->layer_at;
-    for (int i = 0; i < h->n_head_kv; i++, block += m->kv_size)
-        m->kern.kv_put(m->kv, d, d, block, (int)(pos % KERN_PAGE), k + i * d, v + i * d);
+    size_t pos = pass_position(p, row);
+    char *block = (char *)p->spans[span].pages[pos / KERN_PAGE] + s->kv_at;
+    for (int i = 0; i < s->n_head_kv; i++, block += s->kv_size)
+        m->kern.kv_put(m->kv, s->d_k, s->d_v, block, (int)(pos % KERN_PAGE), k + i * s->d_k,
+                       v + i * s->d_v);
 }
 
-static void mixed_row(const pass *p, int row) {
-    put_act(p, &p->layer->o, row,
-            p->m->s.mixed + (size_t)row * (size_t)(p->m->h.n_head * p->m->h.head_dim));
+/* Biases, norms, rotation, and the row's keys and values to its page. */
+static void qkv_row(const pass *p, int row) {
+    static const norm plain = {0};
+    const model *m = p->m;
+    const layer *l = p->layer;
+    const shape *s = p->shape;
+    float *q = row_at(m->s.qkv, row, m->widths.qkv);
+    float *k = q + s->n_head * s->d_k, *v = k + s->n_head_kv * s->d_k;
+    pass_add_bias(p, l->q.w.n, q, l->q.bias);
+    norm_heads(p, &l->q_norm, q, s->n_head, s->d_k);
+    pass_rotate(p, row, q, s->n_head);
+    pass_scale_queries(p, row, q);
+    if (l->k.w.n == 0) return; /* an earlier layer's are read */
+
+    pass_add_bias(p, l->k.w.n, k, l->k.bias);
+    pass_add_bias(p, l->v.w.n, v, l->v.bias);
+    if (l->v.w.n == 0) memcpy(v, k, (size_t)l->k.w.n * sizeof *v);
+    norm_heads(p, &l->k_norm, k, s->n_head_kv, s->d_k);
+    for (int i = 0; m->h.arch->norm_v && i < s->n_head_kv; i++)
+        pass_norm(p, s->d_v, v + i * s->d_v, &plain, v + i * s->d_v);
+    pass_rotate(p, row, k, s->n_head_kv);
+    pass_put_kv(p, row, k, v);
 }
 
-static void ffn_norm_row(const pass *p, int row) {
-    add_bias(p, p->m->h.n_embd, x_of(p, row), p->layer->bo);
-    norm_row(p, row, x_of(p, row), p->layer->ffn_norm, &p->layer->gate);
+static void project(pass *p) {
+    const layer *l = p->layer;
+    const shape *s = p->shape;
+    size_t stride = p->m->widths.qkv;
+    float *q = p->m->s.qkv, *k = q + s->n_head * s->d_k, *v = k + s->n_head_kv * s->d_k;
+    product list[3];
+    int n = 0;
+    list[n++] = product_of(p, &l->q, q, stride, p->n_rows, false);
+    if (l->k.w.n) list[n++] = product_of(p, &l->k, k, stride, p->n_rows, false);
+    if (l->v.w.n) list[n++] = product_of(p, &l->v, v, stride, p->n_rows, false);
+    product_run(p, list, n);
+    pass_for_rows(p, p->n_rows, qkv_row);
 }
 
-static void silu_row(const pass *p, int row) {
-    int n = p->m->h.n_ff;
-    float *gate = p->m->s.ff + (size_t)row * 2 * (size_t)n, *up = gate + n;
-    add_bias(p, n, gate, p->layer->bgate);
-    add_bias(p, n, up, p->layer->bup);
-    p->m->kern.activate(KERN_SILU, n, gate, up, gate);
-    put_act(p, &p->layer->down, row, gate);
+static void heads_row(const pass *p, int row) {
+    const model *m = p->m;
+    const float *heads = m->h.arch->latent ? row_at(m->s.heads, row, m->widths.heads)
+                                           : row_at(m->s.mixed, row, m->widths.mixed);
+    product_put_one(p, &p->layer->o, row, heads);
 }
 
-static void down_bias_row(const pass *p, int row) {
-    add_bias(p, p->m->h.n_embd, x_of(p, row), p->layer->bdown);
+static void add_attention_row(const pass *p, int row) {
+    pass_add_bias(p, p->m->h.n_embd, pass_y(p, row), p->layer->o.bias);
+    add_branch(p, row, ATTN_OUT, ATTN_SUM);
+}
+
+/* y = attention of x's norm */
+static void attention(pass *p) {
+    pass_for_rows(p, p->n_rows, attention_in_row);
+    if (p->m->h.arch->latent)
+        latent_project(p);
+    else
+        project(p);
+    attend_layer(p);
+    if (p->m->h.arch->latent) latent_expand(p);
+    pass_for_rows(p, p->n_rows, heads_row);
+    product_run_one(p, &p->layer->o, p->m->s.y, (size_t)p->m->h.n_embd, p->n_rows, false);
+}
+
+/* ---- feed-forward ---- */
+
+static void feed_forward_in_row(const pass *p, int row) {
+    linear *list[N_INPUTS];
+    int n = layer_feed_forward_inputs(p->layer, list);
+    const float *in = p->m->h.parallel && !p->layer->norms[FFN_IN].w
+                          ? row_at(p->m->s.norm, row, (size_t)p->m->h.n_embd) /* attention's */
+                          : normed(p, row, FFN_IN);
+    product_put(p, list, n, row, in);
+}
+
+static void inner_row(const pass *p, int row) {
+    const mlp *m = &p->layer->ffn;
+    float *gate = row_at(p->m->s.ff, row, p->m->widths.ff), *up = gate + m->up.w.n;
+    pass_activate(p, m, gate, up);
+    product_put_one(p, &p->layer->ffn.down, row, gate);
+}
+
+/* y (+)= the dense feed-forward, or the shared expert, of rows whose inputs are put */
+void pass_mlp(pass *p, bool add) {
+    const mlp *m = &p->layer->ffn;
+    size_t stride = p->m->widths.ff;
+    product list[2];
+    int n = 0;
+    list[n++] = product_of(p, &m->up, p->m->s.ff + m->up.w.n, stride, p->n_rows, false);
+    if (m->gate.w.n) list[n++] = product_of(p, &m->gate, p->m->s.ff, stride, p->n_rows, false);
+    product_run(p, list, n);
+    pass_for_rows(p, p->n_rows, inner_row);
+    product_run_one(p, &m->down, p->m->s.y, (size_t)p->m->h.n_embd, p->n_rows, add);
+}
+
+static void add_feed_forward_row(const pass *p, int row) {
+    float *x = x_of(p, row), *y = pass_y(p, row);
+    if (p->m->h.parallel) pass_add_bias(p, p->m->h.n_embd, y, p->layer->o.bias);
+    if (!p->layer->experts) pass_add_bias(p, p->m->h.n_embd, y, p->layer->ffn.down.bias);
+    add_branch(p, row, FFN_OUT, FFN_SUM);
+    if (p->layer->scale && !p->layer->embd_gate.w.n)
+        p->m->kern.scale(p->m->h.n_embd, x, *p->layer->scale, x);
+}
+
+/* ---- layers and logits ---- */
+
+static void run_layer(pass *p) {
+    attention(p);
+    if (!p->m->h.parallel) pass_for_rows(p, p->n_rows, add_attention_row);
+    pass_for_rows(p, p->n_rows, feed_forward_in_row);
+    if (p->shape->experts)
+        experts_run(p);
+    else
+        pass_mlp(p, p->m->h.parallel);
+    pass_for_rows(p, p->n_rows, add_feed_forward_row);
+    if (p->layer->embd_gate.w.n) layer_embd_add(p);
 }
 
 /* The row of the pass that logits row i belongs to. */
@@ -186,34 +309,33 @@ static int row_of_logits(const pass *p, int i) {
     return p->plan[span].first_row + s->n_tokens - s->n_logits + (i - p->plan[span].first_logit);
 }
 
-static void output_norm_row(const pass *p, int i) {
-    norm_row(p, i, x_of(p, row_of_logits(p, i)), p->m->w.output_norm, &p->m->w.output);
+static void output_row(const pass *p, int i) {
+    model *m = p->m;
+    const float *x = x_of(p, row_of_logits(p, i));
+    float *out =
+        m->embed ? row_at(p->logits, i, m->info.n_out) : row_at(m->s.norm, i, (size_t)m->h.n_embd);
+    if (m->w.output_norm.w)
+        pass_norm(p, m->h.n_embd, x, &m->w.output_norm, out);
+    else
+        memcpy(out, x, (size_t)m->h.n_embd * sizeof *out);
+    if (!m->embed) product_put_one(p, &m->w.output, i, out);
 }
 
-static void run_layer(pass *p) {
-    const hparams *h = &p->m->h;
-    const scratch *s = &p->m->s;
-    const layer *l = p->layer;
-    int n = p->n_rows, q = h->n_head * h->head_dim, kv = h->n_head_kv * h->head_dim;
-    size_t qkv = (size_t)(q + 2 * kv), embd = (size_t)h->n_embd, ff = 2 * (size_t)h->n_ff;
+static void logits_row(const pass *p, int i) {
+    const model *m = p->m;
+    float *out = row_at(p->logits, i, m->info.n_out);
+    pass_add_bias(p, m->h.n_vocab, out, m->w.output.bias);
+    if (m->h.logit_scale != 1) m->kern.scale(m->h.n_vocab, out, m->h.logit_scale, out);
+    if (m->h.final_softcap > 0) m->kern.softcap(m->h.n_vocab, out, m->h.final_softcap, out);
+}
 
-    for_rows(p, n, attn_norm_row);
-    multiply(p,
-             (product[]){{&l->q, s->qkv, qkv, false},
-                         {&l->k, s->qkv + q, qkv, false},
-                         {&l->v, s->qkv + q + kv, qkv, false}},
-             3, n);
-    for_rows(p, n, qkv_row);
-    attend_layer(p);
-    for_rows(p, n, mixed_row);
-    multiply(p, (product[]){{&l->o, s->x, embd, true}}, 1, n);
-
-    for_rows(p, n, ffn_norm_row);
-    multiply(p, (product[]){{&l->gate, s->ff, ff, false}, {&l->up, s->ff + h->n_ff, ff, false}}, 2,
-             n);
-    for_rows(p, n, silu_row);
-    multiply(p, (product[]){{&l->down, s->x, embd, true}}, 1, n);
-    if (l->bdown) for_rows(p, n, down_bias_row);
+static void compute_logits(pass *p) {
+    const model *m = p->m;
+    pass_for_rows(p, p->n_logits, output_row);
+    if (m->embed) return;
+    product_run_one(p, &m->w.output, p->logits, m->info.n_out, p->n_logits, false);
+    if (m->w.output.bias || m->h.logit_scale != 1 || m->h.final_softcap > 0)
+        pass_for_rows(p, p->n_logits, logits_row);
 }
 
 void model_forward(model *m, const model_span *spans, int n_spans, float *logits) {
@@ -225,14 +347,12 @@ void model_forward(model *m, const model_span *spans, int n_spans, float *logits
         p.n_logits += spans[i].n_logits;
     }
     if (p.n_rows == 0) return;
-    attend_plan(&p);
-    for_rows(&p, p.n_rows, embed_row);
+    pass_for_rows(&p, p.n_rows, embed_row);
+    if (m->h.n_embd_layer) layer_embd_prepare(&p);
     for (int i = 0; i < m->h.n_layer; i++) {
         p.layer = &m->w.layers[i];
-        p.layer_at = (size_t)i * (size_t)m->h.n_head_kv * m->kv_size;
+        p.shape = &m->h.layers[i];
         run_layer(&p);
     }
-    if (p.n_logits == 0) return;
-    for_rows(&p, p.n_logits, output_norm_row);
-    multiply(&p, (product[]){{&m->w.output, logits, (size_t)m->h.n_vocab, false}}, 1, p.n_logits);
+    if (p.n_logits) compute_logits(&p);
 }

@@ -1,118 +1,358 @@
 #include "model_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char *const architectures[] = {"llama"};
+enum { REQUIRED = -1, MAX_LAYERS = 1024, KEY = 160 };
 
-static int find_arch(const gguf *g, hparams *h, icp_error *err) {
-    gguf_str arch = gguf_string(g, "general.architecture");
-    gguf_str name = gguf_string(g, "general.name");
-    if (!arch.data)
-        return error_set(err, ICP_EFORMAT,
-                         "the file has no general.architecture: it is not a model");
-    snprintf(h->arch, sizeof h->arch, "%.*s", (int)MIN(arch.len, sizeof h->arch - 1), arch.data);
-    snprintf(h->name, sizeof h->name, "%.*s", (int)MIN(name.len, sizeof h->name - 1),
-             name.data ? name.data : "");
-    for (size_t i = 0; i < COUNT_OF(architectures); i++)
-        if (!strcmp(h->arch, architectures[i])) return 0;
-    return error_set(err, ICP_EUNSUPPORTED,
-                     "architecture \"%s\" is not supported; supported: llama", h->arch);
+typedef struct reader {
+    const gguf *g;
+    const char *arch;
+    icp_error *err;
+} reader;
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static const gguf_value *find_value(const reader *r, const char *key, char full[KEY]) {
+    snprintf(full, KEY, "%s.%s", r->arch, key);
+    return gguf_find(r->g, full);
 }
 
-/* The number `<arch>.key` within [low, high]; `missing` when the file does not have it, or an error
- * when missing is -1. */
-static int read_int(const gguf *g, const hparams *h, const char *key, int64_t low, int64_t high,
-                    int64_t missing, int *out, icp_error *err) {
-    char full[160];
-    snprintf(full, sizeof full, "%s.%s", h->arch, key);
-    const gguf_value *v = gguf_find(g, full);
-    uint64_t n;
-    if (!v && missing >= 0) {
-        *out = (int)missing;
-        return 0;
+static bool is_number(const gguf_value *v) {
+    enum gguf_kind kind = v->kind == GGUF_KIND_ARRAY ? v->item : v->kind;
+    return kind != GGUF_KIND_STRING && kind != GGUF_KIND_ARRAY && v->count > 0;
+}
+
+/* Fills out[n] from `<arch>.key`: one whole number for all, or an array with one for each. Where
+ * the file has none they become `missing`, unless that is REQUIRED. */
+static int read_each(const reader *r, const char *key, int low, int high, int missing, int *out,
+                     int n) {
+    char full[KEY];
+    const gguf_value *v = find_value(r, key, full);
+    if (!v && missing == REQUIRED) return error_set(r->err, ICP_EFORMAT, "%s is missing", full);
+    if (v && (!is_number(v) || (v->kind != GGUF_KIND_ARRAY && v->kind == GGUF_KIND_F32)))
+        return error_set(r->err, ICP_EFORMAT, "%s is not a whole number", full);
+    if (v && v->kind == GGUF_KIND_ARRAY && v->count < (uint64_t)n)
+        return error_set(r->err, ICP_EFORMAT, "%s has %llu numbers for %d layers", full,
+                         (unsigned long long)v->count, n);
+    for (int i = 0; i < n; i++) {
+        int64_t x = v ? gguf_at_int(v, v->kind == GGUF_KIND_ARRAY ? (uint64_t)i : 0) : missing;
+        if (v && (x < low || x > high))
+            return error_set(r->err, ICP_EFORMAT, "%s is %lld; it must be between %d and %d", full,
+                             (long long)x, low, high);
+        out[i] = (int)x;
     }
-    if (v && v->kind == GGUF_KIND_ARRAY && v->count > 0 && v->item != GGUF_KIND_STRING) {
-        n = (uint64_t)gguf_at_int(v, 0); /* one for each layer: all must be the same */
-        for (uint64_t i = 1; i < v->count; i++)
-            if ((uint64_t)gguf_at_int(v, i) != n)
-                return error_set(err, ICP_EUNSUPPORTED,
-                                 "%s differs between layers; that is not supported", full);
-    } else {
-        n = gguf_uint(g, full, UINT64_MAX);
-    }
-    if (n == UINT64_MAX)
-        return error_set(err, ICP_EFORMAT, "%s is missing or not a whole number", full);
-    if (n < (uint64_t)low || n > (uint64_t)high)
-        return error_set(err, ICP_EFORMAT, "%s is %llu; it must be between %lld and %lld", full,
-                         (unsigned long long)n, (long long)low, (long long)high);
-    *out = (int)n;
     return 0;
 }
 
-static int read_float(const gguf *g, const hparams *h, const char *key, double low, double high,
-                      double missing, double *out, icp_error *err) {
-    char full[160];
-    snprintf(full, sizeof full, "%s.%s", h->arch, key);
-    *out = gguf_float(g, full, missing);
+static int read_int(const reader *r, const char *key, int low, int high, int missing, int *out) {
+    return read_each(r, key, low, high, missing, out, 1);
+}
+
+static int read_double(const reader *r, const char *key, double low, double high, double missing,
+                       double *out) {
+    char full[KEY];
+    find_value(r, key, full);
+    *out = gguf_float(r->g, full, missing);
     if (*out >= low && *out <= high) return 0;
-    return error_set(err, ICP_EFORMAT, "%s is %g; it must be between %g and %g", full, *out, low,
+    return error_set(r->err, ICP_EFORMAT, "%s is %g; it must be between %g and %g", full, *out, low,
                      high);
 }
 
-static int read_heads(const gguf *g, hparams *h, icp_error *err) {
-    int d_value;
-    TRY(read_int(g, h, "attention.head_count", 1, 4096, -1, &h->n_head, err));
-    TRY(read_int(g, h, "attention.head_count_kv", 1, 4096, h->n_head, &h->n_head_kv, err));
-    if (h->n_head % h->n_head_kv)
-        return error_set(err, ICP_EFORMAT, "%d heads are not a multiple of %d KV heads", h->n_head,
-                         h->n_head_kv);
-    int d = h->n_embd / h->n_head;
-    TRY(read_int(g, h, "attention.key_length", 1, 512, d, &h->head_dim, err));
-    TRY(read_int(g, h, "attention.value_length", 1, 512, d, &d_value, err));
-    if (h->head_dim < 1 || h->head_dim > 512)
-        return error_set(err, ICP_EFORMAT, "a head has %d numbers; it must have 1 to 512",
-                         h->head_dim);
-    if (d_value != h->head_dim)
-        return error_set(err, ICP_EUNSUPPORTED,
-                         "keys of %d and values of %d numbers are not supported", h->head_dim,
-                         d_value);
-    TRY(read_int(g, h, "rope.dimension_count", 2, h->head_dim, h->head_dim, &h->n_rot, err));
-    if (h->n_rot % 2)
-        return error_set(err, ICP_EFORMAT, "rope.dimension_count is %d; it must be even", h->n_rot);
+static int read_float(const reader *r, const char *key, double low, double high, double missing,
+                      float *out) {
+    double x;
+    TRY(read_double(r, key, low, high, missing, &x));
+    *out = (float)x;
     return 0;
 }
 
-static int read_rope(const gguf *g, hparams *h, icp_error *err) {
-    char key[160];
-    double factor;
-    TRY(read_float(g, h, "rope.freq_base", 1, 1e12, 10000, &h->rope_base, err));
-    snprintf(key, sizeof key, "%s.rope.scaling.type", h->arch);
-    gguf_str type = gguf_string(g, key);
-    h->rope_scale = 1;
-    if (!type.data || (type.len == 4 && !memcmp(type.data, "none", 4))) return 0;
-    if (type.len != 6 || memcmp(type.data, "linear", 6))
-        return error_set(
-            err, ICP_EUNSUPPORTED,
-            "RoPE scaling \"%.*s\" is not supported; supported: none, linear, and factors "
-            "in rope_freqs.weight",
-            (int)MIN(type.len, (size_t)64), type.data);
-    TRY(read_float(g, h, "rope.scaling.factor", 1e-6, 1e6, 1, &factor, err));
-    h->rope_scale = 1 / factor;
+static bool read_bool(const reader *r, const char *key, bool missing) {
+    char full[KEY];
+    find_value(r, key, full);
+    return gguf_bool(r->g, full, missing);
+}
+
+/* ---- layers --------------------------------------------------------------------------------- */
+
+/* Which layers see a window only. */
+static int read_windows(const reader *r, hparams *h) {
+    char full[KEY];
+    const gguf_value *v = find_value(r, "attention.sliding_window_pattern", full);
+    int window, period = h->arch->window_period, is_local[MAX_LAYERS];
+    TRY(read_int(r, "attention.sliding_window", 0, 1 << 28, 0, &window));
+    if (v && v->kind == GGUF_KIND_ARRAY) {
+        TRY(read_each(r, "attention.sliding_window_pattern", 0, 1, 0, is_local, h->n_layer));
+    } else {
+        TRY(read_int(r, "attention.sliding_window_pattern", 0, MAX_LAYERS, period, &period));
+        for (int i = 0; i < h->n_layer; i++) is_local[i] = period == 0 || i % period < period - 1;
+    }
+    for (int i = 0; i < h->n_layer; i++) h->layers[i].window = is_local[i] ? window : 0;
+    return 0;
+}
+
+static int check_heads(const reader *r, const shape *s) {
+    if (s->n_head % s->n_head_kv)
+        return error_set(r->err, ICP_EFORMAT, "%d heads are not a multiple of %d KV heads",
+                         s->n_head, s->n_head_kv);
+    if (s->n_head / s->n_head_kv > ATTEND_ROWS)
+        return error_set(r->err, ICP_EUNSUPPORTED,
+                         "%d query heads for one KV head; at most %d are supported",
+                         s->n_head / s->n_head_kv, ATTEND_ROWS);
+    if (s->d_k < 1 || s->d_k > KERN_MAX_HEAD || s->d_v < 1)
+        return error_set(r->err, ICP_EFORMAT, "a head has %d numbers; it must have 1 to %d", s->d_k,
+                         KERN_MAX_HEAD);
+    if (s->n_rot % 2 || s->n_rot > s->d_k)
+        return error_set(r->err, ICP_EFORMAT,
+                         "rope.dimension_count is %d; it must be even and at most %d", s->n_rot,
+                         s->d_k);
+    return 0;
+}
+
+/* Sizes of keys, values and rotation: of all layers, and of those with a window. */
+static int read_head_sizes(const reader *r, hparams *h) {
+    int d = h->n_embd / h->layers[0].n_head, k[2], v[2], rot[2];
+    TRY(read_int(r, "attention.key_length", 1, KERN_MAX_HEAD, d, &k[0]));
+    TRY(read_int(r, "attention.value_length", 1, KERN_MAX_HEAD, d, &v[0]));
+    TRY(read_int(r, "rope.dimension_count", 0, KERN_MAX_HEAD, k[0], &rot[0]));
+    TRY(read_int(r, "attention.key_length_swa", 1, KERN_MAX_HEAD, k[0], &k[1]));
+    TRY(read_int(r, "attention.value_length_swa", 1, KERN_MAX_HEAD, v[0], &v[1]));
+    TRY(read_int(r, "rope.dimension_count_swa", 0, KERN_MAX_HEAD, MIN(rot[0], k[1]), &rot[1]));
+    for (int i = 0; i < h->n_layer; i++) {
+        shape *s = &h->layers[i];
+        int local = s->window > 0;
+        s->d_k = k[local];
+        s->d_v = s->d_out = v[local];
+        s->n_rot = rot[local];
+    }
+    return 0;
+}
+
+/* Latent attention: one KV head, whose key is the latent and a rotated part, whose value is the
+ * latent (DeepSeek-V2, arXiv 2405.04434, with the key's and value's matrices absorbed). */
+static int read_latent(const reader *r, hparams *h) {
+    int d_out;
+    if (!h->arch->latent) return 0;
+    TRY(read_int(r, "attention.q_lora_rank", 1, 1 << 17, 0, &h->rank_q));
+    TRY(read_int(r, "attention.kv_lora_rank", 1, KERN_MAX_HEAD, REQUIRED, &h->rank_kv));
+    TRY(read_int(r, "attention.key_length_mla", 1, 1 << 16, REQUIRED, &h->d_k_latent));
+    TRY(read_int(r, "attention.value_length_mla", 1, 1 << 16, REQUIRED, &d_out));
+    for (int i = 0; i < h->n_layer; i++) {
+        shape *s = &h->layers[i];
+        s->n_head_kv = 1;
+        s->d_out = d_out;
+        if (s->d_k != h->rank_kv + s->n_rot || s->d_v != h->rank_kv || h->d_k_latent <= s->n_rot)
+            return error_set(r->err, ICP_EFORMAT,
+                             "keys of %d and values of %d numbers do not fit a latent of %d and %d "
+                             "rotated ones",
+                             s->d_k, s->d_v, h->rank_kv, s->n_rot);
+    }
+    return 0;
+}
+
+static int read_attention(const reader *r, hparams *h) {
+    int heads[MAX_LAYERS], heads_kv[MAX_LAYERS], n_shared;
+    const arch *a = h->arch;
+    double scale;
+    TRY(read_each(r, "attention.head_count", 1, 4096, REQUIRED, heads, h->n_layer));
+    TRY(read_each(r, "attention.head_count_kv", 1, 4096, 0, heads_kv, h->n_layer));
+    TRY(read_int(r, "attention.shared_kv_layers", 0, h->n_layer - 1, 0, &n_shared));
+    for (int i = 0; i < h->n_layer; i++) {
+        h->layers[i].n_head = heads[i];
+        h->layers[i].n_head_kv = heads_kv[i] ? heads_kv[i] : heads[i];
+    }
+    TRY(read_windows(r, h));
+    TRY(read_head_sizes(r, h));
+    TRY(read_latent(r, h));
+    double wide = h->n_layer == a->wide_query_layers ? sqrt(heads[0] / (double)h->n_embd) : 0;
+    TRY(read_double(r, "attention.scale", 0, 1e6, wide > 0 ? wide : (double)a->query_scale,
+                    &scale));
+    for (int i = 0; i < h->n_layer; i++) {
+        shape *s = &h->layers[i];
+        TRY(check_heads(r, s));
+        int d = a->latent ? h->d_k_latent : s->d_k;
+        s->query_scale = (float)(scale > 0 ? scale : 1 / sqrt((double)d));
+        s->rope = s->window && a->window_unscaled;
+        bool knows = a->rope != ROPE_NOWHERE &&
+                     !(a->nope_period && i % a->nope_period == a->nope_period - 1) &&
+                     !(a->rope_in_windows_only && h->layers[0].window && !s->window);
+        s->n_rot = knows ? s->n_rot : 0;
+        s->kv_from = i;
+    }
+    for (int i = h->n_layer - n_shared; i < h->n_layer; i++) { /* the last like it that has some */
+        int from = h->n_layer - n_shared - 1;
+        while (from >= 0 && !h->layers[from].window != !h->layers[i].window) from--;
+        if (from < 0)
+            return error_set(r->err, ICP_EFORMAT, "layer %d finds no keys and values to share", i);
+        h->layers[i].kv_from = from;
+    }
+    return 0;
+}
+
+static int read_feed_forward(const reader *r, hparams *h) {
+    int ff[MAX_LAYERS], n_dense, n_shared, ff_shared, gating, experts;
+    TRY(read_each(r, "feed_forward_length", 1, 1 << 20, 0, ff, h->n_layer));
+    TRY(read_int(r, "expert_count", 0, MAX_EXPERTS, 0, &h->n_expert));
+    experts = h->n_expert;
+    TRY(read_int(r, "expert_used_count", experts ? 1 : 0, experts, experts ? REQUIRED : 0,
+                 &h->n_expert_used));
+    TRY(read_int(r, "expert_feed_forward_length", 1, 1 << 20, ff[0], &h->n_ff_expert));
+    TRY(read_int(r, "expert_shared_count", 0, 64, 0, &n_shared));
+    TRY(read_int(r, "expert_shared_feed_forward_length", 0, 1 << 20, n_shared * h->n_ff_expert,
+                 &ff_shared));
+    TRY(read_int(r, "leading_dense_block_count", 0, h->n_layer, 0, &n_dense));
+    TRY(read_int(r, "expert_group_count", 0, MAX(experts, 1), 1, &h->n_group));
+    TRY(read_int(r, "expert_group_used_count", 0, MAX(h->n_group, 1), h->n_group,
+                 &h->n_group_used));
+    if (h->n_group < 1 || h->n_group_used < 1) h->n_group = h->n_group_used = 1;
+    if (experts % h->n_group || h->n_expert_used > experts / h->n_group * h->n_group_used)
+        return error_set(r->err, ICP_EFORMAT,
+                         "%d experts in %d groups, %d of them used, do not give %d experts",
+                         experts, h->n_group, h->n_group_used, h->n_expert_used);
+    gating = h->arch->gating ? (int)h->arch->gating : GATING_SOFTMAX;
+    TRY(read_int(r, "expert_gating_func", GATING_SOFTMAX, GATING_SOFTMAX_CHOSEN, gating, &gating));
+    TRY(read_float(r, "expert_weights_scale", 0, 1e6, 1, &h->expert_scale));
+    h->expert_scale = h->expert_scale > 0 ? h->expert_scale : 1;
+    h->renormalise = read_bool(r, "expert_weights_norm", h->arch->renormalise);
+    h->gating = (enum gating)gating;
+    for (int i = 0; i < h->n_layer; i++) {
+        h->layers[i].experts = experts && i >= n_dense;
+        h->layers[i].n_ff = h->layers[i].experts ? ff_shared : ff[i];
+        if (!h->layers[i].experts && ff[i] == 0)
+            return error_set(r->err, ICP_EFORMAT, "%s.feed_forward_length is missing", r->arch);
+    }
+    return 0;
+}
+
+/* ---- positions ------------------------------------------------------------------------------ */
+
+static double yarn_magnitude(double factor, double multiplier) {
+    return factor <= 1 ? 1 : 0.1 * multiplier * log(factor) + 1;
+}
+
+/* YaRN (Peng et al. 2023, arXiv 2309.00071). With a log multiplier (DeepSeek's mscale_all_dim) part
+ * of the magnitude moves from the angles to the scale of queries. */
+static int read_yarn(const reader *r, hparams *h, rope_params *rope) {
+    double multiplier;
+    TRY(read_double(r, "rope.scaling.yarn_beta_fast", 0, 1e6, 32, &rope->beta_fast));
+    TRY(read_double(r, "rope.scaling.yarn_beta_slow", 0, 1e6, 1, &rope->beta_slow));
+    TRY(read_double(r, "rope.scaling.yarn_log_multiplier", 0, 1e3, 0, &multiplier));
+    if (h->arch->latent) multiplier *= 10;
+    double of_angles = h->arch->latent && multiplier != 0 ? multiplier : 1;
+    rope->magnitude *= yarn_magnitude(rope->factor, of_angles) /
+                       (multiplier != 0 ? yarn_magnitude(rope->factor, multiplier) : 1);
+    if (h->arch->latent && multiplier != 0)
+        for (int i = 0; i < h->n_layer; i++)
+            h->layers[i].query_scale *= (float)pow(yarn_magnitude(rope->factor, multiplier), 2);
+    return 0;
+}
+
+static int read_rope(const reader *r, hparams *h) {
+    char full[KEY];
+    rope_params *rope = &h->rope[0];
+    TRY(read_double(r, "rope.freq_base", 1, 1e12, 10000, &rope->base));
+    TRY(read_double(r, "rope.scaling.attn_factor", 1e-3, 1e3, 1, &rope->magnitude));
+    TRY(read_double(r, "rope.scaling.factor", 1e-6, 1e6, 1, &rope->factor));
+    TRY(read_int(r, "rope.scaling.original_context_length", 1, 1 << 28, h->n_ctx_train,
+                 &rope->n_ctx_orig));
+    find_value(r, "rope.scaling.type", full);
+    gguf_str type = gguf_string(r->g, full);
+    static const struct {
+        const char *name;
+        enum rope_scaling scaling;
+    } kinds[] = {{"none", SCALING_NONE},
+                 {"linear", SCALING_LINEAR},
+                 {"yarn", SCALING_YARN},
+                 {"longrope", SCALING_LONG}};
+    size_t kind = 0;
+    while (type.data && kind < COUNT_OF(kinds) &&
+           (strlen(kinds[kind].name) != type.len || memcmp(kinds[kind].name, type.data, type.len)))
+        kind++;
+    if (kind == COUNT_OF(kinds))
+        return error_set(r->err, ICP_EUNSUPPORTED,
+                         "RoPE scaling \"%.*s\" is not supported; supported: none, linear, yarn, "
+                         "longrope, and factors in rope_freqs.weight",
+                         (int)MIN(type.len, (size_t)64), type.data);
+    rope->scaling = kinds[kind].scaling;
+    if (gguf_find_tensor(r->g, "rope_factors_long.weight")) rope->scaling = SCALING_LONG;
+    if (rope->scaling == SCALING_YARN) TRY(read_yarn(r, h, rope));
+
+    rope_params *local = &h->rope[1];
+    double base = (double)h->arch->window_rope_base;
+    TRY(read_double(r, "rope.freq_base_swa", 1, 1e12, base > 0 ? base : rope->base, &base));
+    *local = (rope_params){.base = base, .factor = 1, .magnitude = 1};
+    for (int i = 0; i < h->n_layer; i++)
+        if (h->layers[i].n_rot) h->rope[h->layers[i].rope].n_rot = h->layers[i].n_rot;
+    return 0;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+static int read_scales(const reader *r, hparams *h) {
+    const arch *a = h->arch;
+    double embd = a->embd_sqrt ? sqrt((double)h->n_embd) : 1;
+    TRY(read_float(r,
+                   a->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                       : "attention.layer_norm_epsilon",
+                   0, 1, 1e-5, &h->norm_eps));
+    TRY(read_float(r, "embedding_scale", 1e-6, 1e6, embd, &h->embd_scale));
+    TRY(read_float(r, "residual_scale", 1e-6, 1e6, 1, &h->residual_scale));
+    TRY(read_float(r, "logit_scale", 1e-6, 1e6, 1, &h->logit_scale));
+    if (a->logits_divided) h->logit_scale = 1 / h->logit_scale;
+    TRY(read_float(r, "attn_logit_softcapping", 0, 1e6, 0, &h->attn_softcap));
+    TRY(read_float(r, "final_logit_softcapping", 0, 1e6, 0, &h->final_softcap));
+    TRY(read_float(r, "attention.temperature_scale", 0, 1e6, 0, &h->temperature_scale));
+    return read_int(r, "attention.temperature_length", 1, 1 << 28, h->rope[0].n_ctx_orig,
+                    &h->temperature_length);
+}
+
+static int find_arch(const gguf *g, hparams *h, icp_error *err) {
+    gguf_str name = gguf_string(g, "general.architecture");
+    char known[480];
+    if (!name.data)
+        return error_set(err, ICP_EFORMAT,
+                         "the file has no general.architecture: it is not a model");
+    h->arch = arch_find(name.data, name.len);
+    if (h->arch) return 0;
+    arch_list(known, sizeof known);
+    return error_set(err, ICP_EUNSUPPORTED, "architecture \"%.*s\" is not supported; supported: %s",
+                     (int)MIN(name.len, (size_t)64), name.data, known);
+}
+
+static int read_all(const reader *r, hparams *h) {
+    int pooling;
+    TRY(read_int(r, "embedding_length", 1, 1 << 17, REQUIRED, &h->n_embd));
+    TRY(read_int(r, "context_length", 1, 1 << 28, REQUIRED, &h->n_ctx_train));
+    TRY(read_attention(r, h));
+    TRY(read_feed_forward(r, h));
+    TRY(read_rope(r, h));
+    TRY(read_scales(r, h));
+    TRY(read_int(r, "embedding_length_per_layer_input", 0, 1 << 16, 0, &h->n_embd_layer));
+    TRY(read_int(r, "pooling_type", MODEL_POOL_NONE, MODEL_POOL_LAST, MODEL_POOL_NONE, &pooling));
+    h->pooling = (enum model_pooling)pooling;
+    h->causal = read_bool(r, "attention.causal", !h->arch->encoder);
+    h->parallel = read_bool(r, "use_parallel_residual", h->arch->parallel);
     return 0;
 }
 
 int hparams_read(const gguf *g, hparams *h, icp_error *err) {
-    double eps;
+    int n_next;
     *h = (hparams){0};
     TRY(find_arch(g, h, err));
-    TRY(read_int(g, h, "block_count", 1, 1024, -1, &h->n_layer, err));
-    TRY(read_int(g, h, "embedding_length", 1, 1 << 17, -1, &h->n_embd, err));
-    TRY(read_int(g, h, "feed_forward_length", 1, 1 << 20, -1, &h->n_ff, err));
-    TRY(read_int(g, h, "context_length", 1, 1 << 28, -1, &h->n_ctx_train, err));
-    TRY(read_int(g, h, "expert_count", 0, 0, 0, &(int){0}, err));
-    TRY(read_heads(g, h, err));
-    TRY(read_float(g, h, "attention.layer_norm_rms_epsilon", 0, 1, 1e-5, &eps, err));
-    h->norm_eps = (float)eps;
-    return read_rope(g, h, err);
+    gguf_str name = gguf_string(g, "general.name");
+    snprintf(h->name, sizeof h->name, "%.*s", (int)MIN(name.len, sizeof h->name - 1),
+             name.data ? name.data : "");
+    reader r = {g, h->arch->name, err};
+    TRY(read_int(&r, "block_count", 1, MAX_LAYERS, REQUIRED, &h->n_layer));
+    TRY(read_int(&r, "nextn_predict_layers", 0, h->n_layer - 1, 0, &n_next));
+    h->n_layer -= n_next; /* layers that guess further tokens are not used */
+    h->layers = mem_zero((size_t)h->n_layer, sizeof *h->layers);
+    if (!h->layers) return error_set(err, ICP_ENOMEM, "out of memory");
+    return read_all(&r, h);
+}
+
+void hparams_fini(hparams *h) {
+    mem_free(h->layers);
+    h->layers = NULL;
 }

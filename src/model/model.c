@@ -2,21 +2,7 @@
 
 #include <string.h>
 
-/* Products that take the same rows must agree on their form: all 8-bit, or all float. */
-static bool same_form(const kern_mat *a, const kern_mat *b) {
-    return kern_act_stride(a->type, a->k) == kern_act_stride(b->type, a->k);
-}
-
-static int check_forms(const model *m, icp_error *err) {
-    for (int i = 0; i < m->h.n_layer; i++) {
-        const layer *l = &m->w.layers[i];
-        if (!same_form(&l->q, &l->k) || !same_form(&l->q, &l->v) || !same_form(&l->gate, &l->up))
-            return error_set(
-                err, ICP_EUNSUPPORTED,
-                "layer %d mixes float and integer weights in attention or feed-forward", i);
-    }
-    return 0;
-}
+/* ---- opening -------------------------------------------------------------------------------- */
 
 static int read_vocab_size(const gguf *g, hparams *h, icp_error *err) {
     const gguf_tensor *t = gguf_find_tensor(g, "token_embd.weight");
@@ -38,45 +24,121 @@ static uint64_t count_params(const gguf *g) {
     return n;
 }
 
+/* Lays out a page: layer by layer, head by head. Returns its size. */
+static size_t lay_out_page(model *m) {
+    size_t at = 0;
+    for (int i = 0; i < m->h.n_layer; i++) {
+        shape *s = &m->h.layers[i];
+        const shape *from = &m->h.layers[s->kv_from];
+        s->kv_at = s == from ? at : from->kv_at;
+        s->kv_size = kern_kv_size(m->kv, s->d_k, s->d_v);
+        if (s == from) at += (size_t)s->n_head_kv * s->kv_size;
+    }
+    return at;
+}
+
 static void fill_info(model *m, const gguf *g, const model_opts *opts) {
     const hparams *h = &m->h;
-    m->info = (model_info){.arch = h->arch,
+    m->info = (model_info){.arch = h->arch->name,
                            .name = h->name,
                            .n_vocab = (size_t)h->n_vocab,
                            .n_ctx_train = (size_t)h->n_ctx_train,
                            .n_ctx = opts->n_ctx ? opts->n_ctx : (size_t)h->n_ctx_train,
                            .n_layer = (size_t)h->n_layer,
                            .n_embd = (size_t)h->n_embd,
-                           .n_head = (size_t)h->n_head,
-                           .n_head_kv = (size_t)h->n_head_kv,
-                           .n_ff = (size_t)h->n_ff,
+                           .n_head = (size_t)h->layers->n_head,
+                           .n_head_kv = (size_t)h->layers->n_head_kv,
+                           .n_ff = (size_t)h->layers->n_ff,
+                           .n_out = (size_t)(opts->embed ? h->n_embd : h->n_vocab),
+                           .causal = h->causal,
+                           .pooling = h->pooling,
                            .n_params = count_params(g),
-                           .page_size = (size_t)h->n_layer * (size_t)h->n_head_kv * m->kv_size};
+                           .page_size = lay_out_page(m)};
+}
+
+/* Numbers the forms of each group of products that take the same rows. */
+static int set_forms(model *m, icp_error *err) {
+    for (int i = 0; i < m->h.n_layer; i++) {
+        layer *l = &m->w.layers[i];
+        linear *list[N_INPUTS];
+        int n = layer_attention_inputs(l, m->h.rank_q > 0, list);
+        m->widths.n_forms = MAX(m->widths.n_forms, (size_t)product_forms(list, n));
+        n = layer_feed_forward_inputs(l, list);
+        m->widths.n_forms = MAX(m->widths.n_forms, (size_t)product_forms(list, n));
+        if (l->experts && l->experts->gate.form != l->experts->up.form)
+            return error_set(err, ICP_EUNSUPPORTED,
+                             "layer %d mixes float and integer weights in its experts", i);
+        for (int e = 1; l->experts && e < m->h.n_expert; e++)
+            l->experts[e].gate.form = l->experts[e].up.form = l->experts->gate.form;
+    }
+    return 0;
+}
+
+static void widen(size_t *width, size_t to) {
+    *width = MAX(*width, to);
+}
+
+static void widen_act(model *m, const linear *l, int rows) {
+    if (l->w.n) widen(&m->widths.act, (size_t)rows * kern_act_stride(l->w.type, l->w.k));
+}
+
+static void widen_for_layer(model *m, const layer *l, const shape *s) {
+    widths *w = &m->widths;
+    const hparams *h = &m->h;
+    size_t heads = (size_t)s->n_head, d_k = (size_t)s->d_k, d_v = (size_t)s->d_v;
+    widen(&w->qkv, heads * d_k + (size_t)s->n_head_kv * (d_k + d_v));
+    widen(&w->mixed, heads * d_v);
+    widen(&w->heads, h->arch->latent ? heads * (size_t)MAX(h->d_k_latent, s->d_out) : 0);
+    widen(&w->ff, (size_t)MAX(2 * s->n_ff, h->n_embd_layer));
+    widen(&w->rot, (size_t)s->n_rot / 2);
+    widen(&w->thread, (attend_thread_size(s, m->info.n_ctx) + 63) & ~(size_t)63);
+    const linear *const list[] = {&l->q,        &l->k,      &l->v,           &l->o,
+                                  &l->q_a,      &l->kv_a,   &l->ffn.gate,    &l->ffn.up,
+                                  &l->ffn.down, &l->router, &l->shared_gate, &l->embd_gate,
+                                  &l->embd_proj};
+    for (size_t i = 0; i < COUNT_OF(list); i++) widen_act(m, list[i], 1);
+    if (l->k_b) widen_act(m, l->k_b, s->n_head);
+    if (l->v_b) widen_act(m, l->v_b, s->n_head);
+    if (!l->experts) return;
+    widen_act(m, &l->experts->gate, 1);
+    const linear *gate = &l->experts->gate, *down = &l->experts->down;
+    widen(&w->slot_act, kern_act_stride(gate->w.type, gate->w.k));
+    widen(&w->slot_act, kern_act_stride(down->w.type, down->w.k));
+}
+
+static int prepare(model *m, icp_error *err) {
+    m->widths = (widths){.n_forms = 1, .latent = (size_t)m->h.rank_q};
+    TRY(set_forms(m, err));
+    for (int i = 0; i < m->h.n_layer; i++) widen_for_layer(m, &m->w.layers[i], &m->h.layers[i]);
+    widen_act(m, &m->w.output, 1);
+    widen_act(m, &m->w.layer_proj, 1);
+    return rope_init(&m->h, &m->w, m->info.n_ctx, m->rope) < 0
+               ? error_set(err, ICP_ENOMEM, "out of memory")
+               : 0;
 }
 
 static int open_model(model *m, const gguf *g, const model_opts *opts, icp_error *err) {
     uint8_t fingerprint[16];
     TRY(hparams_read(g, &m->h, err));
     TRY(read_vocab_size(g, &m->h, err));
-    if (m->h.n_head / m->h.n_head_kv > ATTEND_ROWS)
-        return error_set(err, ICP_EUNSUPPORTED,
-                         "%d query heads for one KV head; at most %d are supported",
-                         m->h.n_head / m->h.n_head_kv, ATTEND_ROWS);
     if (opts->n_ctx > (size_t)m->h.n_ctx_train)
         return error_set(err, ICP_EINVALID,
                          "a context of %zu was asked for; the model was trained for %d",
                          opts->n_ctx, m->h.n_ctx_train);
+    if (m->h.arch->encoder && !opts->embed)
+        return error_set(err, ICP_EUNSUPPORTED,
+                         "architecture %s embeds texts; it cannot generate any", m->h.arch->name);
     kern_init(&m->kern, opts->isa);
     m->kv = opts->kv;
     m->pool = opts->pool;
-    m->kv_size = kern_kv_size(m->kv, m->h.head_dim, m->h.head_dim);
+    m->embed = opts->embed;
     fill_info(m, g, opts);
-    TRY(weights_load(g, &m->h, opts, &m->w, fingerprint, err));
-    TRY(check_forms(m, err));
+    int rc = weights_load(g, &m->h, opts, &m->w, fingerprint, err);
+    if (rc == ICP_ENOMEM && !(err && err->text[0])) error_set(err, rc, "out of memory");
+    TRY(rc);
     m->info.weights_size = m->w.block_size;
     memcpy(m->info.fingerprint, fingerprint, sizeof fingerprint);
-    m->freq = rope_frequencies(&m->h, m->w.rope_freqs);
-    return m->freq ? 0 : error_set(err, ICP_ENOMEM, "out of memory");
+    return prepare(m, err);
 }
 
 int model_open(const gguf *g, const model_opts *opts, model **out, icp_error *err) {
@@ -95,8 +157,9 @@ void model_close(model **mm) {
     if (!m) return;
     *mm = NULL;
     weights_fini(&m->w);
+    hparams_fini(&m->h);
+    rope_fini(m->rope);
     mem_unreserve(m->s.block, m->s.block_size);
-    mem_free(m->freq);
     mem_free(m);
 }
 
@@ -104,69 +167,94 @@ const model_info *model_get_info(const model *m) {
     return &m->info;
 }
 
-/* The widest row of activations over all products. */
-static size_t widest_act(const model *m) {
-    size_t size = kern_act_stride(m->w.output.type, m->w.output.k);
-    for (int i = 0; i < m->h.n_layer; i++) {
-        const layer *l = &m->w.layers[i];
-        const kern_mat *mats[] = {&l->q, &l->o, &l->gate, &l->down};
-        for (size_t j = 0; j < COUNT_OF(mats); j++)
-            size = MAX(size, kern_act_stride(mats[j]->type, mats[j]->k));
+/* ---- scratch memory ------------------------------------------------------------------------- */
+
+typedef struct room {
+    size_t field; /* offset of a pointer in scratch */
+    size_t size;
+} room;
+
+static void *give(scratch *s, const room *rooms, int n) {
+    size_t size = 0;
+    for (int i = 0; i < n; i++) size += (rooms[i].size + 63) & ~(size_t)63;
+    char *block = mem_reserve(size), *at = block;
+    if (!block) return NULL;
+    for (int i = 0; i < n; i++) {
+        memcpy((char *)s + rooms[i].field, &at, sizeof at);
+        at += (rooms[i].size + 63) & ~(size_t)63;
     }
-    return size;
+    s->block = block;
+    s->block_size = size;
+    return block;
 }
 
 int model_reserve(model *m, int max_tokens, int max_logits) {
     const hparams *h = &m->h;
-    scratch *s = &m->s;
-    if (max_tokens <= s->max_tokens && max_logits <= s->max_logits) return 0;
+    const widths *w = &m->widths;
+    if (max_tokens <= m->s.max_tokens && max_logits <= m->s.max_logits) return 0;
     max_tokens = MAX(max_tokens, max_logits); /* logits rows use the same activations */
-
-    size_t n = (size_t)max_tokens, d = (size_t)h->head_dim, sizes[11], at = 0;
-    size_t thread_size = (attend_thread_size(m) + 63) & ~(size_t)63;
-    size_t n_partials = PARTIALS_BUDGET / (kern_partial_floats(h->head_dim) * sizeof(float));
-    const size_t parts[11] = {
-        n * (size_t)h->n_embd * sizeof(float),
-        n * (size_t)h->n_embd * sizeof(float),
-        n * (size_t)(h->n_head + 2 * h->n_head_kv) * d * sizeof(float),
-        n * (size_t)h->n_head * d * sizeof(float),
-        n * 2 * (size_t)h->n_ff * sizeof(float),
-        n * widest_act(m),
-        n * (size_t)h->n_rot / 2 * sizeof(float),
-        n * (size_t)h->n_rot / 2 * sizeof(float),
-        PARTIALS_BUDGET,
-        thread_size * (size_t)pool_threads(m->pool),
-        (n + 1) * sizeof(span_plan),
+    scratch s = {.max_tokens = max_tokens, .max_logits = max_logits};
+    size_t n = (size_t)max_tokens, f = sizeof(float), embd = (size_t)h->n_embd;
+    size_t slots = n * (size_t)h->n_expert_used;
+    size_t layer_embd = n * (size_t)h->n_layer * (size_t)h->n_embd_layer * f;
+    size_t n_products = (size_t)MAX(2 * h->n_expert, h->arch->latent ? h->layers->n_head : 0);
+#define ROOM(field, size)                                                                          \
+    { offsetof(scratch, field), (size) }
+    const room rooms[] = {
+        ROOM(x, n * embd * f),
+        ROOM(y, n * embd * f),
+        ROOM(norm, n * embd * f),
+        ROOM(qkv, n * w->qkv * f),
+        ROOM(mixed, n * w->mixed * f),
+        ROOM(heads, n * w->heads * f),
+        ROOM(latent, n * w->latent * f),
+        ROOM(ff, n * w->ff * f),
+        ROOM(act, n * w->act * w->n_forms),
+        ROOM(cos, 2 * n * w->rot * f),
+        ROOM(sin, 2 * n * w->rot * f),
+        ROOM(layer_embd, layer_embd),
+        ROOM(layer_embd_own, layer_embd),
+        ROOM(route, n * (size_t)h->n_expert * f),
+        ROOM(shared, n * f),
+        ROOM(chosen, slots * sizeof(int)),
+        ROOM(share, slots * f),
+        ROOM(slot, slots * sizeof(int)),
+        ROOM(of_slot, slots * sizeof(int)),
+        ROOM(first_slot, (size_t)(h->n_expert + 1) * sizeof(int)),
+        ROOM(slot_act, slots * w->slot_act),
+        ROOM(slot_ff, slots * 2 * (size_t)h->n_ff_expert * f),
+        ROOM(slot_y, slots * embd * f),
+        ROOM(products, n_products * sizeof(product)),
+        ROOM(partials, PARTIALS_BUDGET),
+        ROOM(thread, w->thread * (size_t)pool_threads(m->pool)),
+        ROOM(plan, (n + 1) * sizeof(span_plan)),
     };
-    for (int i = 0; i < 11; i++) {
-        sizes[i] = at;
-        at += (parts[i] + 63) & ~(size_t)63;
-    }
-    char *block = mem_reserve(at);
-    if (!block) return ICP_ENOMEM;
-    mem_unreserve(s->block, s->block_size);
-    *s = (scratch){.max_tokens = max_tokens,
-                   .max_logits = max_logits,
-                   .x = (float *)(block + sizes[0]),
-                   .norm = (float *)(block + sizes[1]),
-                   .qkv = (float *)(block + sizes[2]),
-                   .mixed = (float *)(block + sizes[3]),
-                   .ff = (float *)(block + sizes[4]),
-                   .act = block + sizes[5],
-                   .cos = (float *)(block + sizes[6]),
-                   .sin = (float *)(block + sizes[7]),
-                   .partials = (float *)(block + sizes[8]),
-                   .n_partials = n_partials,
-                   .thread = block + sizes[9],
-                   .thread_size = thread_size,
-                   .plan = (span_plan *)(block + sizes[10]),
-                   .block = block,
-                   .block_size = at};
+#undef ROOM
+    if (!give(&s, rooms, COUNT_OF(rooms))) return ICP_ENOMEM;
+    mem_unreserve(m->s.block, m->s.block_size);
+    m->s = s;
     return 0;
 }
 
+/* ---- the rest ------------------------------------------------------------------------------- */
+
 void model_copy_page(void *arg, void *to, const void *from, int n_tokens) {
     const model *m = arg;
-    for (size_t at = 0; at < m->info.page_size; at += m->kv_size)
-        m->kern.kv_copy(m->kv, m->h.head_dim, m->h.head_dim, (char *)to + at, (const char *)from + at, n_tokens);
+    for (int i = 0; i < m->h.n_layer; i++) {
+        const shape *s = &m->h.layers[i];
+        for (int head = 0; s->kv_from == i && head < s->n_head_kv; head++) {
+            size_t at = s->kv_at + (size_t)head * s->kv_size;
+            m->kern.kv_copy(m->kv, s->d_k, s->d_v, (char *)to + at, (const char *)from + at,
+                            n_tokens);
+        }
+    }
+}
+
+void model_pool(const model *m, const float *rows, int n, float *out) {
+    size_t d = m->info.n_out;
+    size_t from = m->h.pooling == MODEL_POOL_LAST ? (size_t)(n - 1) * d : 0;
+    memcpy(out, rows + from, d * sizeof *out);
+    if (m->h.pooling != MODEL_POOL_MEAN) return;
+    for (int i = 1; i < n; i++) m->kern.add((int)d, out, rows + (size_t)i * d, out);
+    for (size_t j = 0; j < d; j++) out[j] /= (float)n;
 }

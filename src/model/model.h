@@ -11,10 +11,14 @@
 
 typedef struct model model; /* weights: immutable after open */
 
+/* How a text's final states become one vector; numbered as in GGUF. */
+enum model_pooling { MODEL_POOL_NONE, MODEL_POOL_MEAN, MODEL_POOL_FIRST, MODEL_POOL_LAST };
+
 typedef struct model_opts {
     enum kern_isa isa;
     enum kern_type kv;                        /* KERN_F16 or KERN_F32 */
     size_t n_ctx;                             /* positions; 0: what the model was trained with */
+    bool embed;                               /* rows are final states instead of logits */
     pool *pool;                               /* borrowed, for loading and for every forward pass */
     void (*progress)(void *arg, double done); /* 0..1 while loading; may be NULL */
     void *progress_arg;
@@ -26,9 +30,12 @@ typedef struct model_info {
     size_t n_vocab, n_ctx_train, n_ctx;
     size_t n_layer, n_embd, n_head, n_head_kv, n_ff;
     uint64_t n_params;
-    size_t weights_size;     /* bytes of the repacked weights */
-    size_t page_size;        /* bytes of KV_PAGE tokens over all layers */
-    uint8_t fingerprint[16]; /* XXH3 of everything in the file that decides logits */
+    size_t n_out;               /* floats of a row that a pass computes: n_vocab, or n_embd */
+    bool causal;                /* false: a span must be a whole text, of one pass */
+    enum model_pooling pooling; /* of an embedding model */
+    size_t weights_size;        /* bytes of the repacked weights */
+    size_t page_size;           /* bytes of KV_PAGE tokens over all layers */
+    uint8_t fingerprint[16];    /* XXH3 of everything in the file that decides logits */
 } model_info;
 
 /* Repacks the weights of g (which may be closed afterwards). ICP_EUNSUPPORTED names an architecture
@@ -50,9 +57,12 @@ typedef struct model_span {
 /* Sizes the scratch once: a pass takes at most max_tokens tokens and max_logits rows of logits. */
 int model_reserve(model *m, int max_tokens, int max_logits);
 
-/* One pass. logits: rows of n_vocab floats, spans in order. Spans of one pass must not share a
+/* One pass. logits: rows of n_out floats, spans in order. Spans of one pass must not share a
  * page that one of them writes. Allocates nothing; cannot fail. */
 void model_forward(model *m, const model_span *spans, int n_spans, float *logits);
+
+/* Of an embedding model: n final states of one text, in order, become its vector out[n_out]. */
+void model_pool(const model *m, const float *rows, int n, float *out);
 
 /* For cache_opts.copy: copies the KV of the first n tokens of a page. arg is the model. */
 void model_copy_page(void *arg, void *to, const void *from, int n_tokens);

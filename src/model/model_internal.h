@@ -1,35 +1,174 @@
-/* model_internal: what the files of model share. */
+/* model_internal: what the files of model share.
+ *
+ *   arch.c       the architectures, one description each
+ *   hparams.c    metadata -> numbers, for the model and for each layer
+ *   tensors.c    which tensors a model has, by name and shape
+ *   weights.c    tensors -> memory, repacked
+ *   forward.c    the pass; attend.c, latent.c, experts.c, layer_embd.c its larger steps
+ *   product.c    rows times matrices; rope.c angles of positions */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 
 #include "model.h"
 
-/* The numbers of an architecture, read from metadata and checked (hparams.c). */
+/* ---- architectures (arch.c) ----------------------------------------------------------------- */
+
+/* Where a layer may have norms. x is the residual stream, y what a branch computes. */
+enum norm_slot {
+    ATTN_IN,  /* of x, for attention */
+    ATTN_OUT, /* of y, before it is added */
+    ATTN_SUM, /* of x, after */
+    FFN_IN,
+    FFN_OUT,
+    FFN_SUM,
+    N_NORM_SLOTS
+};
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+enum rope_pairing { ROPE_NEIGHBOURS, ROPE_HALVES, ROPE_NOWHERE };
+enum qk_norm { QK_PLAIN, QK_NORM_HEAD, QK_NORM_ROW, QK_NORM_HEAD_IF_THERE };
+
+/* How router logits become the weights of the chosen experts. */
+enum gating {
+    GATING_SOFTMAX = 1,    /* over all experts; numbered as expert_gating_func is */
+    GATING_SIGMOID,        /* each by itself */
+    GATING_SOFTMAX_CHOSEN, /* over the chosen ones */
+};
+
+/* What makes an architecture, beside what its files say. Zero is what llama does. */
+typedef struct arch {
+    const char *name;         /* general.architecture */
+    const char *const *norms; /* [N_NORM_SLOTS] tensor names, NULL: no such norm */
+    const char *output_norm;  /* tensor name; "": none */
+    enum norm_kind norm;
+    enum rope_pairing rope;
+    enum qk_norm qk_norm;
+    enum kern_activation activation;
+    enum gating gating;        /* unless the file says */
+    bool renormalise;          /* the weights of chosen experts sum to 1 */
+    bool parallel;             /* attention and feed-forward read the same x */
+    bool embd_sqrt;            /* embeddings times sqrt(n_embd) */
+    bool embd_norm;            /* token_embd_norm */
+    bool encoder;              /* embeds whole texts: no logits, sees what follows */
+    bool logits_divided;       /* logit_scale divides */
+    bool sinks;                /* a learned score beside those of the tokens */
+    bool latent;               /* latent attention (MLA) */
+    bool norm_v;               /* values are normed, without a weight */
+    bool v_may_be_k;           /* a layer without attn_v takes its keys as values */
+    bool rope_in_windows_only; /* layers that see everything know no positions */
+    bool window_unscaled;      /* rope scaling and rope_freqs are not for window layers */
+    int window_period;         /* every n-th layer sees everything, the others a window */
+    int nope_period;           /* every n-th layer knows no positions */
+    float window_rope_base;    /* unless the file says; 0: that of the other layers */
+    float query_scale;         /* 0: 1/sqrt of the key's size */
+    int wide_query_layers;     /* a model of so many layers scales by n_embd / n_head */
+} arch;
+
+const arch *arch_find(const char *name, size_t len); /* NULL when unknown */
+void arch_list(char *out, size_t size);              /* names for people */
+
+/* ---- numbers (hparams.c) -------------------------------------------------------------------- */
+
+typedef struct shape { /* of one layer */
+    int n_head, n_head_kv;
+    int d_k, d_v; /* numbers of a stored key, of a stored value */
+    int d_out;    /* numbers of a head's result: d_v but for latent attention */
+    int n_rot;    /* rotated numbers of a head; 0: none */
+    int window;   /* positions a row sees, its own included; 0: all up to its own */
+    int rope;     /* which angles: 0, or 1 in window layers that differ */
+    float query_scale;
+    int n_ff; /* of the dense feed-forward, or of the shared expert; 0: none */
+    bool experts;
+    int kv_from;    /* the layer whose keys and values it reads: itself, or an earlier one */
+    size_t kv_at;   /* their offset in a page */
+    size_t kv_size; /* bytes of one KV head in a page */
+} shape;
+
+enum rope_scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALING_LONG };
+
+typedef struct rope_params {
+    int n_rot; /* rotated numbers of a head; 0: none */
+    double base, factor;
+    enum rope_scaling scaling;
+    int n_ctx_orig; /* before scaling */
+    double beta_fast, beta_slow;
+    double magnitude; /* of cos and sin */
+} rope_params;
+
 typedef struct hparams {
-    char arch[64], name[256];
-    int n_layer, n_embd, n_head, n_head_kv, n_ff, n_vocab;
-    int head_dim; /* of keys and values alike */
-    int n_rot;    /* rotated numbers of a head */
-    int n_ctx_train;
+    const arch *arch;
+    char name[256];
+    int n_layer, n_embd, n_vocab, n_ctx_train;
+    int n_expert, n_expert_used, n_ff_expert;
+    int n_group, n_group_used; /* of experts */
+    enum gating gating;
+    bool renormalise;
+    float expert_scale;
+    int rank_q, rank_kv, d_k_latent; /* latent attention; rank_q 0: queries are not compressed */
+    int n_embd_layer;                /* of the embeddings that each layer has, 0: none */
     float norm_eps;
-    double rope_base;
-    double rope_scale; /* positions are multiplied by it */
+    float embd_scale, residual_scale, logit_scale;
+    float attn_softcap, final_softcap; /* 0: none */
+    float temperature_scale;           /* queries grow with the logarithm of the position */
+    int temperature_length;
+    rope_params rope[2]; /* [1]: of window layers */
+    enum model_pooling pooling;
+    bool causal;
+    bool parallel; /* attention and feed-forward read the same x */
+    shape *layers; /* n_layer */
 } hparams;
 
 int hparams_read(const gguf *g, hparams *out, icp_error *err);
+void hparams_fini(hparams *h);
+
+/* ---- weights (weights.c, tensors.c) ---------------------------------------------------------- */
+
+typedef struct linear {
+    kern_mat w;
+    float *bias; /* NULL where the file has none */
+    int form;    /* which form of its input row it takes, among those of the products beside it */
+} linear;
+
+typedef struct norm {
+    float *w, *b; /* NULL: no norm; no bias */
+} norm;
+
+typedef struct mlp {
+    linear gate, up, down; /* gate.w.n is 0 where there is none */
+} mlp;
 
 typedef struct layer {
-    float *attn_norm, *ffn_norm;
-    kern_mat q, k, v, o, gate, up, down;
-    float *bq, *bk, *bv, *bo, *bgate, *bup, *bdown; /* NULL where the file has none */
+    norm norms[N_NORM_SLOTS];
+    linear q, k, v, o;
+    norm q_norm, k_norm;
+    float *sinks; /* n_head */
+    /* latent attention: q is made from q_a (if compressed), keys and values are kv_a */
+    linear q_a, kv_a;
+    norm q_a_norm, kv_a_norm;
+    linear *k_b, *v_b; /* n_head: queries into the latent space, results out of it */
+    mlp ffn;           /* dense, or the shared expert */
+    linear shared_gate;
+    linear router;
+    float *router_bias; /* for choosing only */
+    mlp *experts;
+    linear embd_gate, embd_proj; /* of the layer's own embeddings */
+    norm embd_norm;
+    float *scale; /* of x at the end */
 } layer;
 
 typedef struct weights {
-    kern_mat embd;   /* token embeddings */
-    kern_mat output; /* the same matrix when tied */
-    float *output_norm;
+    kern_mat embd; /* token embeddings */
+    linear output; /* the same matrix when tied; n 0: none */
+    norm embd_norm, output_norm;
+    kern_mat positions;  /* learned, n 0: none */
+    float *token_type;   /* of the first type */
+    kern_mat layer_embd; /* [n_vocab][n_layer * n_embd_layer] */
+    linear layer_proj;   /* from x to the same */
+    norm layer_proj_norm;
     float *rope_freqs; /* n_rot/2 divisors of the frequencies; NULL: all 1 */
+    float *rope_long, *rope_short;
     layer *layers;
+    int n_layer;
     void *block; /* one reservation for all of the above */
     size_t block_size;
 } weights;
@@ -38,6 +177,33 @@ typedef struct weights {
 int weights_load(const gguf *g, const hparams *h, const model_opts *opts, weights *out,
                  uint8_t fingerprint[16], icp_error *err);
 void weights_fini(weights *w);
+
+/* Collects what is to be loaded; errors name the tensor. Names go without "blk.N." and, but for
+ * plain vectors, without ".weight". */
+typedef struct loader loader;
+enum { IF_THERE = 1 }; /* the tensor may be absent: what it was for stays empty */
+void loader_set_layer(loader *l, int layer);           /* names are of this layer; -1: of none */
+size_t loader_rows(const loader *l, const char *name); /* 0 when absent */
+void loader_ignore(loader *l, const char *name);       /* it may be there and is not needed */
+
+/* Rows [first, first + n) of a tensor of `rows` rows of k numbers, or of `depth` times as many; n
+ * and depth of 0 mean all rows, and 1. */
+typedef struct part {
+    const char *name;
+    int k, rows, depth, first, n;
+} part;
+/* A product's matrix, and the same part of `name`.bias where there is one. */
+int loader_want(loader *l, linear *to, part p, int flags);
+int loader_want_matrix(loader *l, kern_mat *to, const char *name, int k, int n, int flags);
+int loader_want_norm(loader *l, norm *to, const char *name, int n, int flags);
+int loader_want_vector(loader *l, float **to, const char *name, int n, int flags);
+int loader_want_first_row(loader *l, float **to, const char *name, int n); /* if there */
+
+/* Asks for everything that the architecture has (tensors.c). */
+int tensors_want(loader *l, const hparams *h, weights *w);
+
+/* ---- a pass (forward.c) -----------------------------------------------------------------------
+ */
 
 /* What a pass knows of one span beside the span itself. */
 typedef struct span_plan {
@@ -48,33 +214,64 @@ typedef struct span_plan {
     size_t slot; /* first partial of a deep span */
 } span_plan;
 
+/* Widths of the rows that a pass keeps, over all layers: scratch memory is sized by them. */
+typedef struct widths {
+    size_t qkv;      /* floats: queries, then the row's own keys and values */
+    size_t mixed;    /* attention's results as stored values */
+    size_t heads;    /* the same out of the latent space; queries before they enter it */
+    size_t latent;   /* compressed queries */
+    size_t ff;       /* gate and up */
+    size_t n_forms;  /* of one input row */
+    size_t act;      /* bytes of one form */
+    size_t slot_act; /* bytes of a row of an expert */
+    size_t rot;      /* cos or sin of one position */
+    size_t thread;   /* bytes of a thread's scratch */
+} widths;
+
+typedef struct product product;
+
 /* Memory of a pass, sized once by model_reserve. */
 typedef struct scratch {
     int max_tokens, max_logits;
-    float *x;         /* [tokens][n_embd] residual stream */
-    float *norm;      /* [tokens][n_embd] */
-    float *qkv;       /* [tokens][q | k | v] */
-    float *mixed;     /* [tokens][n_head * head_dim] attention's output */
-    float *ff;        /* [tokens][gate | up] */
-    char *act;        /* [tokens] rows of the widest activation form */
-    size_t act_size;  /* bytes a row at most */
-    float *cos, *sin; /* [tokens][n_rot / 2] */
-    float *partials;  /* slots of (row, head, super-chunk) */
-    size_t n_partials;
-    char *thread; /* for each thread: the kernel's scratch, then partials of one tile */
-    size_t thread_size;
+    float *x;                                 /* [tokens][n_embd] residual stream */
+    float *y;                                 /* [tokens][n_embd] what a branch adds to it */
+    float *norm;                              /* [tokens][n_embd] */
+    float *qkv, *mixed, *heads, *latent, *ff; /* [tokens][widths] */
+    char *act;                                /* [forms][tokens][act] rows as products take them */
+    float *cos, *sin;                         /* [2][tokens][rot] */
+    float *layer_embd, *layer_embd_own;       /* [tokens][n_layer][n_embd_layer] */
+    /* experts: a slot is one expert's work on one row */
+    float *route;            /* [tokens][n_expert] */
+    int *chosen;             /* [tokens][n_used] experts, in the router's order */
+    float *share;            /* [tokens][n_used] their weights */
+    float *shared;           /* [tokens] the shared expert's gate */
+    int *slot;               /* [tokens][n_used] */
+    int *of_slot;            /* [slots] the place in chosen */
+    int *first_slot;         /* [n_expert + 1] */
+    char *slot_act;          /* [slots][slot_act] */
+    float *slot_ff, *slot_y; /* [slots][gate | up], [slots][n_embd] */
+    product *products;       /* of one loop */
+    float *partials;         /* slots of (row, head, super-chunk) */
+    char *thread;            /* for each thread: the kernel's scratch, then partials of one tile */
     span_plan *plan;
     void *block;
     size_t block_size;
 } scratch;
+
+typedef struct rope_table {
+    double *freq; /* n/2 radians a position */
+    int n;        /* rotated numbers */
+    double magnitude;
+} rope_table;
 
 struct model {
     hparams h;
     weights w;
     kern kern;
     enum kern_type kv;
-    size_t kv_size; /* bytes of one head of one layer in one page */
-    double *freq;   /* n_rot/2 radians a position */
+    bool embed; /* rows are final states, not logits */
+    rope_table rope[2];
+    widths widths;
     pool *pool;
     scratch s;
     model_info info;
@@ -85,23 +282,81 @@ typedef struct pass {
     const model_span *spans;
     span_plan *plan; /* n_spans + 1: the last one holds the totals */
     int n_spans, n_rows, n_logits;
-    const layer *layer; /* the current one */
-    size_t layer_at;    /* its offset in a page */
+    layer *layer; /* the current one */
+    const shape *shape;
     float *logits;
 } pass;
 
 /* The span that a row, tile or logits row belongs to: the last whose number at `field` (an offset
  * into span_plan) is not above `index`. */
 int pass_find_span(const pass *p, size_t field, int index);
+size_t pass_position(const pass *p, int row);
+float *pass_y(const pass *p, int row);
 
-/* attend.c */
+/* Runs fn for rows [0, n), spread over the pool. */
+typedef void row_fn(const pass *p, int row);
+void pass_for_rows(const pass *p, int n, row_fn *fn);
+void pass_add_bias(const pass *p, int n, float *x, const float *bias);
+void pass_norm(const pass *p, int n, const float *x, const norm *w, float *out);
+void pass_rotate(const pass *p, int row, float *x, int n_heads); /* heads d_k apart */
+void pass_scale_queries(const pass *p, int row, float *q);
+void pass_put_kv(const pass *p, int row, const float *k, const float *v);
+/* gate = f(gate) · up, biases first. */
+void pass_activate(const pass *p, const mlp *m, float *gate, float *up);
+/* y (+)= the dense feed-forward, or the shared expert, of rows whose inputs are put. */
+void pass_mlp(pass *p, bool add);
+
+/* ---- product.c ---- */
+
+enum { N_INPUTS = 6 }; /* products that take the same row, at most */
+
+struct product {
+    const kern_mat *w;
+    const char *act;
+    size_t act_stride;
+    float *out;
+    size_t out_stride;
+    int n_rows;
+    bool add;
+    int first_tile; /* product_run's own */
+};
+void product_run(const pass *p, product *list, int n); /* as one loop */
+void product_run_one(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows,
+                     bool add);
+/* The product of l with the rows that were put. */
+product product_of(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows,
+                   bool add);
+/* Puts row x into every form that the list takes. Products without outputs are passed over. */
+void product_put(const pass *p, linear *const *list, int n, int row, const float *x);
+void product_put_one(const pass *p, linear *l, int row, const float *x);
+/* Numbers the forms of products that take the same rows, and counts them. */
+int product_forms(linear *const *list, int n);
+
+/* The products that take x's norm before attention, before the feed-forward. */
+int layer_attention_inputs(layer *l, bool compressed, linear *list[N_INPUTS]);
+int layer_feed_forward_inputs(layer *l, linear *list[N_INPUTS]);
+
+/* ---- attend.c ---- */
+
 enum { ATTEND_ROWS = 128, PARTIALS_BUDGET = 32 << 20 };
-void attend_plan(pass *p);  /* once a pass: fills first_tile, deep and slot */
 void attend_layer(pass *p); /* mixed = attention over the pages, for the current layer */
-size_t attend_thread_size(const model *m); /* scratch bytes a thread */
+size_t attend_thread_size(const shape *s, size_t n_ctx); /* scratch bytes a thread */
 
-/* rope.c */
-double *rope_frequencies(const hparams *h, const float *divisors);
-void rope_row(int n, const double *freq, size_t pos, float *cos, float *sin);
+/* ---- latent.c, experts.c, layer_embd.c ---- */
+
+void latent_project(pass *p); /* inputs -> queries; the row's latent to its page */
+void latent_expand(pass *p);  /* mixed -> heads */
+
+enum { MAX_EXPERTS = 1024 };
+void experts_run(pass *p); /* y = results of the chosen experts and the shared one */
+
+void layer_embd_prepare(pass *p);
+void layer_embd_add(pass *p);
+
+/* ---- rope.c ---- */
+
+int rope_init(const hparams *h, const weights *w, size_t n_ctx, rope_table out[2]);
+void rope_fini(rope_table t[2]);
+void rope_row(const rope_table *t, size_t pos, float *cos, float *sin);
 
 #endif

@@ -5,14 +5,44 @@
 
 #include <math.h>
 
-double *rope_frequencies(const hparams *h, const float *divisors) {
-    int n = h->n_rot / 2;
-    double *freq = mem_alloc((size_t)n * sizeof *freq);
-    if (!freq) return NULL;
-    for (int i = 0; i < n; i++)
-        freq[i] =
-            h->rope_scale * pow(h->rope_base, -2.0 * i / h->n_rot) / (divisors ? divisors[i] : 1);
-    return freq;
+/* The pair whose angle makes `turns` turns over the context before scaling (YaRN, section 3.2). */
+static double pair_of_turns(const rope_params *r, double turns) {
+    return r->n_rot * log(r->n_ctx_orig / (turns * 2 * M_PI)) / (2 * log(r->base));
+}
+
+/* How far pair i keeps its frequency, 1 wholly, rather than have it divided by the factor. */
+static double kept(const rope_params *r, int i) {
+    double low = fmax(0, floor(pair_of_turns(r, r->beta_fast)));
+    double high = fmin(r->n_rot - 1, ceil(pair_of_turns(r, r->beta_slow)));
+    return 1 - fmin(1, fmax(0, (i - low) / fmax(0.001, high - low)));
+}
+
+static int init_table(const rope_params *r, const float *divisors, rope_table *t) {
+    *t = (rope_table){.n = r->n_rot, .magnitude = r->magnitude};
+    if (r->n_rot == 0) return 0;
+    t->freq = mem_alloc((size_t)r->n_rot / 2 * sizeof *t->freq);
+    if (!t->freq) return ICP_ENOMEM;
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        double freq = pow(r->base, -2.0 * i / r->n_rot) / (divisors ? (double)divisors[i] : 1);
+        double keep = r->scaling == SCALING_LINEAR ? 0
+                      : r->scaling == SCALING_YARN ? kept(r, i)
+                                                   : 1;
+        t->freq[i] = freq * keep + freq / r->factor * (1 - keep);
+    }
+    return 0;
+}
+
+int rope_init(const hparams *h, const weights *w, size_t n_ctx, rope_table out[2]) {
+    const float *divisors = w->rope_freqs;
+    if (h->rope[0].scaling == SCALING_LONG)
+        divisors = n_ctx > (size_t)h->rope[0].n_ctx_orig ? w->rope_long : w->rope_short;
+    TRY(init_table(&h->rope[0], divisors, &out[0]));
+    return init_table(&h->rope[1], NULL, &out[1]);
+}
+
+void rope_fini(rope_table t[2]) {
+    mem_free(t[0].freq);
+    mem_free(t[1].freq);
 }
 
 /* sin and cos of x, |x| < 2^30, to well under a float's precision: Cody–Waite reduction by π/2 in
@@ -61,6 +91,11 @@ static void sin_cos(double x, float *sin_out, float *cos_out) {
     }
 }
 
-void rope_row(int n, const double *freq, size_t pos, float *cos, float *sin) {
-    for (int i = 0; i < n; i++) sin_cos((double)pos * freq[i], &sin[i], &cos[i]);
+void rope_row(const rope_table *t, size_t pos, float *cos, float *sin) {
+    float magnitude = (float)t->magnitude;
+    for (int i = 0; i < t->n / 2; i++) {
+        sin_cos((double)pos * t->freq[i], &sin[i], &cos[i]);
+        sin[i] *= magnitude;
+        cos[i] *= magnitude;
+    }
 }

@@ -1,6 +1,7 @@
 /* Loading: every tensor is found and checked first; then one reservation is made and filled by all
- * threads. A job is one tensor, a tile is a run of its row groups; pages of the file that were read
- * are given back at once, so that peak memory stays near the size of the weights. */
+ * threads. A job is one matrix or vector, a tile is a run of a matrix's row groups; pages of the
+ * file that were read are given back at once, so that peak memory stays near the size of the
+ * weights. */
 #include "model_internal.h"
 
 #include <stdio.h>
@@ -8,126 +9,200 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { TILE_GROUPS = 64, ALIGN = 64 };
+enum { TILE_GROUPS = 64, ALIGN = 64, NAME = 96 };
 
 typedef struct job {
     const gguf_tensor *tensor;
-    kern_mat *mat;  /* repacked, or */
-    float **vector; /* copied as floats */
-    size_t at;      /* offset in the block */
+    const char *from; /* the first row, within the tensor */
+    size_t size;      /* of what is read there */
+    kern_mat *mat;    /* repacked, or */
+    float **vector;   /* n numbers as floats */
+    size_t n;
+    size_t at; /* offset in the block */
     int first_tile;
 } job;
 
-typedef struct loader {
+struct loader {
     const gguf *g;
     const model_opts *opts;
     icp_error *err;
+    char prefix[16]; /* of names: "blk.N." within a layer */
+    bool *used;      /* one a tensor */
     job *jobs;
-    int n_jobs, n_tiles;
+    int n_jobs, max_jobs, n_tiles;
     size_t size;
     char *block;
     XXH128_hash_t *hashes; /* one a tile */
     _Atomic int tiles_done;
-} loader;
+};
 
 static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
-/* Finds tensor `name` of shape [n][k] (k fastest). An optional tensor may be absent. */
-static int find(loader *l, const char *name, int k, int n, bool optional, const gguf_tensor **out) {
-    const gguf_tensor *t = gguf_find_tensor(l->g, name);
-    *out = t;
-    if (!t && optional) return 0;
-    if (!t) return error_set(l->err, ICP_EFORMAT, "tensor %s is missing", name);
-    if (t->dims[0] != (uint64_t)k || t->dims[1] != (uint64_t)n || t->dims[2] != 1 ||
-        t->dims[3] != 1)
-        return error_set(l->err, ICP_EFORMAT,
-                         "tensor %s is %llu x %llu x %llu x %llu; it must be %d x %d", name,
-                         (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
-                         (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], k, n);
-    return 0;
+/* ---- finding -------------------------------------------------------------------------------- */
+
+void loader_set_layer(loader *l, int layer) {
+    l->prefix[0] = 0;
+    if (layer >= 0) snprintf(l->prefix, sizeof l->prefix, "blk.%d.", layer);
 }
 
-static job *add_job(loader *l, const gguf_tensor *t, size_t size, int n_tiles) {
-    job *j = &l->jobs[l->n_jobs++];
-    *j = (job){.tensor = t, .at = l->size, .first_tile = l->n_tiles};
-    l->size += round_up(size, ALIGN);
-    l->n_tiles += n_tiles;
-    return j;
+static const gguf_tensor *look_up(const loader *l, const char *name, const char *suffix,
+                                  char full[NAME]) {
+    snprintf(full, NAME, "%s%s%s", l->prefix, name, suffix);
+    return gguf_find_tensor(l->g, full);
 }
 
-static int want_mat(loader *l, kern_mat *mat, const char *name, int k, int n, bool optional) {
-    const gguf_tensor *t;
-    TRY(find(l, name, k, n, optional, &t));
-    if (!t) return 0;
-    if (!kern_type_known((int)t->type))
-        return error_set(l->err, ICP_EUNSUPPORTED,
-                         "tensor %s is of type %s; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1",
-                         name, gguf_type_name((int)t->type));
-    *mat = (kern_mat){.type = (enum kern_type)t->type, .n = n, .k = k};
-    int tiles = (kern_n_groups(n) + TILE_GROUPS - 1) / TILE_GROUPS;
-    add_job(l, t, kern_mat_size(mat->type, n, k), tiles)->mat = mat;
-    return 0;
+size_t loader_rows(const loader *l, const char *name) {
+    char full[NAME];
+    const gguf_tensor *t = look_up(l, name, ".weight", full);
+    return t ? (size_t)t->dims[1] : 0;
 }
 
-static int want_vector(loader *l, float **vector, const char *name, int n, bool optional) {
-    const gguf_tensor *t;
-    TRY(find(l, name, n, 1, optional, &t));
-    if (!t) return 0;
-    if (t->type != GGUF_F32)
-        return error_set(l->err, ICP_EUNSUPPORTED, "tensor %s is of type %s; it must be F32", name,
-                         gguf_type_name((int)t->type));
-    add_job(l, t, (size_t)n * sizeof(float), 1)->vector = vector;
-    return 0;
+static void mark(loader *l, const gguf_tensor *t) {
+    if (t) l->used[t - gguf_tensor_at(l->g, 0)] = true;
 }
 
-static int want_layer(loader *l, const hparams *h, int i, layer *to) {
-    int embd = h->n_embd, ff = h->n_ff, q = h->n_head * h->head_dim,
-        kv = h->n_head_kv * h->head_dim;
-    const struct {
-        const char *name;
-        kern_mat *mat;
-        float **bias;
-        int k, n;
-    } mats[] = {
-        {"attn_q", &to->q, &to->bq, embd, q},          {"attn_k", &to->k, &to->bk, embd, kv},
-        {"attn_v", &to->v, &to->bv, embd, kv},         {"attn_output", &to->o, &to->bo, q, embd},
-        {"ffn_gate", &to->gate, &to->bgate, embd, ff}, {"ffn_up", &to->up, &to->bup, embd, ff},
-        {"ffn_down", &to->down, &to->bdown, ff, embd},
-    };
-    char name[64];
-    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", i);
-    TRY(want_vector(l, &to->attn_norm, name, embd, false));
-    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", i);
-    TRY(want_vector(l, &to->ffn_norm, name, embd, false));
-    for (size_t j = 0; j < COUNT_OF(mats); j++) {
-        snprintf(name, sizeof name, "blk.%d.%s.weight", i, mats[j].name);
-        TRY(want_mat(l, mats[j].mat, name, mats[j].k, mats[j].n, false));
-        snprintf(name, sizeof name, "blk.%d.%s.bias", i, mats[j].name);
-        TRY(want_vector(l, mats[j].bias, name, mats[j].n, true));
+void loader_ignore(loader *l, const char *name) {
+    char full[NAME];
+    mark(l, look_up(l, name, ".weight", full));
+}
+
+static int find(loader *l, const char *name, const char *suffix, const uint64_t dims[3], int flags,
+                const gguf_tensor **out) {
+    char full[NAME];
+    const gguf_tensor *t = *out = look_up(l, name, suffix, full);
+    if (!t && (flags & IF_THERE)) return 0;
+    if (!t) return error_set(l->err, ICP_EFORMAT, "tensor %s is missing", full);
+    mark(l, t);
+    if (t->dims[0] == dims[0] && t->dims[1] == dims[1] && t->dims[2] == dims[2] && t->dims[3] == 1)
+        return 0;
+    return error_set(l->err, ICP_EFORMAT,
+                     "tensor %s is %llu x %llu x %llu x %llu; it must be %llu x %llu x %llu", full,
+                     (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                     (unsigned long long)t->dims[2], (unsigned long long)t->dims[3],
+                     (unsigned long long)dims[0], (unsigned long long)dims[1],
+                     (unsigned long long)dims[2]);
+}
+
+/* What nobody asked for would make the answers wrong, unless it is known not to matter. */
+static int check_all_used(const loader *l, const hparams *h) {
+    for (size_t i = 0; i < gguf_n_tensors(l->g); i++) {
+        gguf_str name = gguf_tensor_at(l->g, i)->name;
+        char text[NAME];
+        int layer = -1;
+        snprintf(text, sizeof text, "%.*s", (int)MIN(name.len, sizeof text - 1), name.data);
+        bool later = sscanf(text, "blk.%d.", &layer) == 1 && layer >= h->n_layer;
+        bool harmless = later || strstr(text, "rot_embd") || strstr(text, "rope_freqs") ||
+                        !strncmp(text, "cls", 3);
+        if (!l->used[i] && !harmless)
+            return error_set(l->err, ICP_EUNSUPPORTED,
+                             "tensor %s is nothing that architecture %s is known to have", text,
+                             h->arch->name);
     }
     return 0;
 }
 
-static int want_all(loader *l, const hparams *h, weights *w) {
-    TRY(want_mat(l, &w->embd, "token_embd.weight", h->n_embd, h->n_vocab, false));
-    TRY(want_vector(l, &w->output_norm, "output_norm.weight", h->n_embd, false));
-    TRY(want_mat(l, &w->output, "output.weight", h->n_embd, h->n_vocab, true));
-    TRY(want_vector(l, &w->rope_freqs, "rope_freqs.weight", h->n_rot / 2, true));
-    for (int i = 0; i < h->n_layer; i++) TRY(want_layer(l, h, i, &w->layers[i]));
+/* ---- asking --------------------------------------------------------------------------------- */
+
+static int add_job(loader *l, job j, size_t size, int n_tiles) {
+    if (l->n_jobs == l->max_jobs) {
+        int max = MAX(256, 2 * l->max_jobs);
+        job *jobs = mem_resize(l->jobs, (size_t)max, sizeof *jobs);
+        if (!jobs) return error_set(l->err, ICP_ENOMEM, "no memory to list the tensors");
+        l->jobs = jobs;
+        l->max_jobs = max;
+    }
+    j.at = l->size;
+    j.first_tile = l->n_tiles;
+    l->jobs[l->n_jobs++] = j;
+    l->size += round_up(size, ALIGN);
+    l->n_tiles += n_tiles;
     return 0;
 }
 
-/* The tile's part of the tensor: rows [row0, row1) of the file. */
-static void fill_mat(loader *l, job *j, int part, XXH128_hash_t *hash) {
+/* Numbers [first, first + n) of a tensor of floats. */
+static int add_vector(loader *l, float **to, const gguf_tensor *t, size_t first, size_t n) {
+    size_t size = t->type == GGUF_F32 ? sizeof(float) : sizeof(uint16_t);
+    if (t->type != GGUF_F32 && t->type != GGUF_F16 && t->type != GGUF_BF16)
+        return error_set(l->err, ICP_EUNSUPPORTED,
+                         "tensor %.*s is of type %s; it must be F32, F16 or BF16", (int)t->name.len,
+                         t->name.data, gguf_type_name((int)t->type));
+    job j = {.tensor = t,
+             .from = (const char *)t->data + first * size,
+             .size = n * size,
+             .vector = to,
+             .n = n};
+    return add_job(l, j, n * sizeof(float), 1);
+}
+
+static int add_matrix(loader *l, kern_mat *to, const gguf_tensor *t, const part *p) {
+    if (!kern_type_known((int)t->type))
+        return error_set(l->err, ICP_EUNSUPPORTED,
+                         "tensor %.*s is of type %s; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1",
+                         (int)t->name.len, t->name.data, gguf_type_name((int)t->type));
+    *to = (kern_mat){.type = (enum kern_type)t->type, .n = p->n, .k = p->k};
+    size_t row_size = t->size / ((size_t)p->rows * (size_t)p->depth);
+    job j = {.tensor = t,
+             .from = (const char *)t->data + (size_t)p->first * row_size,
+             .size = (size_t)p->n * row_size,
+             .mat = to};
+    return add_job(l, j, kern_mat_size(to->type, to->n, to->k),
+                   (kern_n_groups(to->n) + TILE_GROUPS - 1) / TILE_GROUPS);
+}
+
+int loader_want(loader *l, linear *to, part p, int flags) {
+    const gguf_tensor *t;
+    if (p.depth == 0) p.depth = 1;
+    if (p.n == 0) p.n = p.rows;
+    TRY(find(l, p.name, ".weight", (uint64_t[]){(uint64_t)p.k, (uint64_t)p.rows, (uint64_t)p.depth},
+             flags, &t));
+    if (!t) return 0;
+    TRY(add_matrix(l, &to->w, t, &p));
+    TRY(find(l, p.name, ".bias", (uint64_t[]){(uint64_t)p.rows, (uint64_t)p.depth, 1}, IF_THERE,
+             &t));
+    return t ? add_vector(l, &to->bias, t, (size_t)p.first, (size_t)p.n) : 0;
+}
+
+int loader_want_matrix(loader *l, kern_mat *to, const char *name, int k, int n, int flags) {
+    const gguf_tensor *t;
+    part p = {.name = name, .k = k, .rows = n, .depth = 1, .n = n};
+    TRY(find(l, name, ".weight", (uint64_t[]){(uint64_t)k, (uint64_t)n, 1}, flags, &t));
+    return t ? add_matrix(l, to, t, &p) : 0;
+}
+
+int loader_want_vector(loader *l, float **to, const char *name, int n, int flags) {
+    const gguf_tensor *t;
+    TRY(find(l, name, "", (uint64_t[]){(uint64_t)n, 1, 1}, flags, &t));
+    return t ? add_vector(l, to, t, 0, (size_t)n) : 0;
+}
+
+int loader_want_first_row(loader *l, float **to, const char *name, int n) {
+    const gguf_tensor *t;
+    size_t rows = loader_rows(l, name);
+    TRY(find(l, name, ".weight", (uint64_t[]){(uint64_t)n, rows, 1}, IF_THERE, &t));
+    return t ? add_vector(l, to, t, 0, (size_t)n) : 0;
+}
+
+int loader_want_norm(loader *l, norm *to, const char *name, int n, int flags) {
+    const gguf_tensor *t;
+    TRY(find(l, name, ".weight", (uint64_t[]){(uint64_t)n, 1, 1}, flags, &t));
+    if (!t) return 0;
+    TRY(add_vector(l, &to->w, t, 0, (size_t)n));
+    TRY(find(l, name, ".bias", (uint64_t[]){(uint64_t)n, 1, 1}, IF_THERE, &t));
+    return t ? add_vector(l, &to->b, t, 0, (size_t)n) : 0;
+}
+
+/* ---- filling -------------------------------------------------------------------------------- */
+
+/* The tile's part of the matrix: rows [row0, row1). */
+static void fill_mat(loader *l, const job *j, int part, XXH128_hash_t *hash) {
     kern_mat *m = j->mat;
     int group0 = part * TILE_GROUPS, group1 = MIN(group0 + TILE_GROUPS, kern_n_groups(m->n));
     int row0 = group0 * KERN_GROUP, row1 = MIN(group1 * KERN_GROUP, m->n);
-    size_t row_size = j->tensor->size / (size_t)m->n;
-    const char *rows = (const char *)j->tensor->data + (size_t)row0 * row_size;
-    size_t size = (size_t)(row1 - row0) * row_size;
-    kern_pack(m, j->tensor->data, group0, group1);
+    size_t row_size = j->size / (size_t)m->n, size = (size_t)(row1 - row0) * row_size;
+    const char *rows = j->from + (size_t)row0 * row_size;
+    kern_pack(m, j->from, group0, group1);
     *hash = XXH3_128bits(rows, size);
     gguf_forget_pages(l->g, rows, size);
 }
@@ -142,23 +217,36 @@ static void fill_tile(void *arg, int tile, int thread) {
         else
             high = mid - 1;
     }
-    job *j = &l->jobs[low];
+    const job *j = &l->jobs[low];
     if (j->mat) {
         fill_mat(l, j, tile - j->first_tile, &l->hashes[tile]);
     } else {
-        memcpy(*j->vector, j->tensor->data, j->tensor->size);
-        l->hashes[tile] = XXH3_128bits(j->tensor->data, j->tensor->size);
+        kern_widen((enum kern_type)j->tensor->type, j->n, j->from, *j->vector);
+        l->hashes[tile] = XXH3_128bits(j->from, j->size);
     }
     int done = atomic_fetch_add(&l->tiles_done, 1) + 1;
     if (thread == 0 && l->opts->progress)
         l->opts->progress(l->opts->progress_arg, (double)done / l->n_tiles);
 }
 
-/* What decides logits: tensors by name, type, shape and content, and the numbers read from
- * metadata. */
+/* What decides logits: the architecture's metadata; tensors by name, type, shape and content; and
+ * of the context that was asked for whether it chose the long factors of rope. */
 static void take_fingerprint(const loader *l, const hparams *h, uint8_t out[16]) {
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
+    for (size_t i = 0; i < gguf_n_values(l->g); i++) {
+        gguf_str key;
+        const gguf_value *v = gguf_value_at(l->g, i, &key);
+        size_t len = strlen(h->arch->name);
+        if (key.len <= len || memcmp(key.data, h->arch->name, len) || key.data[len] != '.' ||
+            v->item == GGUF_KIND_STRING)
+            continue;
+        XXH3_128bits_update(&state, key.data, key.len);
+        for (uint64_t at = 0; at < v->count; at++) {
+            double x = gguf_at_float(v, at);
+            XXH3_128bits_update(&state, &x, sizeof x);
+        }
+    }
     for (int i = 0; i < l->n_jobs; i++) {
         const gguf_tensor *t = l->jobs[i].tensor;
         XXH3_128bits_update(&state, t->name.data, t->name.len);
@@ -166,17 +254,17 @@ static void take_fingerprint(const loader *l, const hparams *h, uint8_t out[16])
         XXH3_128bits_update(&state, t->dims, sizeof t->dims);
     }
     XXH3_128bits_update(&state, l->hashes, (size_t)l->n_tiles * sizeof *l->hashes);
-    const double numbers[] = {h->n_head,   h->n_head_kv, h->head_dim,  h->n_rot,
-                              h->norm_eps, h->rope_base, h->rope_scale};
-    XXH3_128bits_update(&state, numbers, sizeof numbers);
-    XXH3_128bits_update(&state, h->arch, strlen(h->arch));
+    XXH3_128bits_update(&state, h->arch->name, strlen(h->arch->name) + 1);
+    uint32_t choices[] = {h->rope[0].scaling, l->opts->n_ctx > (size_t)h->rope[0].n_ctx_orig};
+    XXH3_128bits_update(&state, choices, sizeof choices);
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
     memcpy(out, canonical.digest, 16);
 }
 
 static int load(loader *l, const hparams *h, weights *w, uint8_t fingerprint[16]) {
-    TRY(want_all(l, h, w));
+    TRY(tensors_want(l, h, w));
+    TRY(check_all_used(l, h));
     w->block_size = l->size;
     w->block = mem_reserve(l->size);
     l->hashes = mem_zero((size_t)l->n_tiles, sizeof *l->hashes);
@@ -192,17 +280,19 @@ static int load(loader *l, const hparams *h, weights *w, uint8_t fingerprint[16]
     }
     pool_run(l->opts->pool, l->n_tiles, fill_tile, l);
     take_fingerprint(l, h, fingerprint);
-    if (!w->output.data) w->output = w->embd;
+    if (w->output.w.n == 0 && !h->arch->encoder) w->output.w = w->embd;
     return 0;
 }
 
 int weights_load(const gguf *g, const hparams *h, const model_opts *opts, weights *w,
                  uint8_t fingerprint[16], icp_error *err) {
-    *w = (weights){.layers = mem_zero((size_t)h->n_layer, sizeof *w->layers)};
+    *w =
+        (weights){.n_layer = h->n_layer, .layers = mem_zero((size_t)h->n_layer, sizeof *w->layers)};
     loader l = {.g = g, .opts = opts, .err = err};
-    l.jobs = mem_zero(4 + (size_t)h->n_layer * 16, sizeof *l.jobs);
-    int rc = l.jobs && w->layers ? load(&l, h, w, fingerprint)
+    l.used = mem_zero(gguf_n_tensors(g) + 1, sizeof *l.used);
+    int rc = l.used && w->layers ? load(&l, h, w, fingerprint)
                                  : error_set(err, ICP_ENOMEM, "no memory to list the tensors");
+    mem_free(l.used);
     mem_free(l.jobs);
     mem_free(l.hashes);
     if (rc < 0) weights_fini(w);
@@ -210,6 +300,11 @@ int weights_load(const gguf *g, const hparams *h, const model_opts *opts, weight
 }
 
 void weights_fini(weights *w) {
+    for (int i = 0; w->layers && i < w->n_layer; i++) {
+        mem_free(w->layers[i].k_b);
+        mem_free(w->layers[i].v_b);
+        mem_free(w->layers[i].experts);
+    }
     mem_unreserve(w->block, w->block_size);
     mem_free(w->layers);
     *w = (weights){0};

@@ -53,57 +53,104 @@ static void check_greedy(model *m, json_object *prompt, const int32_t *ids, size
     free(greedy);
 }
 
-static void check_model(const char *name, enum kern_isa isa, size_t chunk) {
-    char file[128];
-    snprintf(file, sizeof file, "models/%s.gguf", name);
-    model *m = open_golden(file, isa, KERN_F32, threads);
-    snprintf(file, sizeof file, "models/%s.json", name);
-    json_object *j = read_json(file), *prompts = get(j, "prompts");
-    size_t n_vocab = model_get_info(m)->n_vocab;
-    size_t n_rows = (size_t)json_object_get_int(get(get(j, "layout"), "rows"));
-    double bound = 1e-4 * json_object_get_double(get(j, "logits_std"));
-    snprintf(file, sizeof file, "models/%s.logits", name);
-    float *want = read_floats(file, n_rows * n_vocab), *at = want;
-    for (size_t i = 0; i < json_object_array_length(prompts); i++) {
-        json_object *prompt = json_object_array_get_idx(prompts, i);
-        size_t n, n_at;
-        int32_t *ids = ids_of(get(prompt, "ids"), &n),
-                *positions = ids_of(get(prompt, "positions"), &n_at);
-        float *rows = malloc(n * n_vocab * sizeof *rows);
-        sequence s;
-        sequence_init(&s, m, n);
-        sequence_extend(&s, ids, n, chunk, rows);
-        for (size_t p = 0; p < n_at; p++, at += n_vocab)
-            for (size_t v = 0; v < n_vocab; v++) {
-                double off = fabs((double)rows[(size_t)positions[p] * n_vocab + v] - (double)at[v]);
-                if (!(off <= bound))
-                    fail_msg("%s, %s, chunk %zu, prompt %zu, position %d, logit %zu is off by %g "
-                             "(allowed %g)",
-                             name, kern_isa_name(isa), chunk, i, positions[p], v, off, bound);
-            }
-        check_greedy(m, prompt, ids, n);
-        sequence_fini(&s);
-        free(rows);
-        free(ids);
-        free(positions);
+typedef struct golden {
+    const char *name;
+    enum kern_isa isa;
+    size_t chunk;
+    bool embed;
+    size_t n; /* columns */
+    double std, worst;
+} golden;
+
+static void compare(golden *g, const float *found, const float *want, size_t prompt, int pos) {
+    for (size_t v = 0; v < g->n; v++) {
+        double off = fabs((double)found[v] - (double)want[v]) / g->std;
+        g->worst = fmax(g->worst, off);
+        if (!(off <= 1e-4))
+            fail_msg("%s, %s, chunk %zu, prompt %zu, position %d, number %zu: %g instead of %g, "
+                     "off by %g of the deviation",
+                     g->name, kern_isa_name(g->isa), g->chunk, prompt, pos, v, (double)found[v],
+                     (double)want[v], off);
     }
-    free(want);
-    json_object_put(j);
-    model_close(&m);
 }
 
-static void tiny_models(void **state) {
-    static const char *const names[] = {"llama", "llama-tied-mqa", "llama31-rope"};
-    static const size_t chunks[] = {1, 7, 64, 512};
-    for (int isa = 0; isa < KERN_N_ISA; isa++) {
-        if (!kern_isa_usable((enum kern_isa)isa)) {
-            print_message("skipped: %s is not available here\n", kern_isa_name((enum kern_isa)isa));
-            continue;
-        }
-        for (size_t i = 0; i < COUNT_OF(names); i++)
-            for (size_t c = 0; c < COUNT_OF(chunks); c++)
-                check_model(names[i], (enum kern_isa)isa, chunks[c]);
+/* One prompt: rows at positions, then the greedy tokens; or the text's vector. Returns the number
+ * of rows that were compared. */
+static size_t check_prompt(golden *g, json_object *prompt, size_t i, const float *want) {
+    char file[128];
+    size_t n, n_at;
+    int32_t *ids = ids_of(get(prompt, "ids"), &n),
+            *positions = ids_of(get(prompt, "positions"), &n_at);
+    snprintf(file, sizeof file, "models/%s.gguf", g->name);
+    model_opts opts = {.isa = g->isa, .kv = KERN_F32, .pool = threads, .embed = g->embed};
+    opts.n_ctx = (size_t)json_object_get_int(get(prompt, "n_ctx"));
+    model *m = open_golden(file, opts);
+    float *rows = malloc(n * g->n * sizeof *rows), *pooled = malloc(g->n * sizeof *pooled);
+    sequence s;
+    sequence_init(&s, m, n);
+    sequence_extend(&s, ids, n, model_get_info(m)->causal ? g->chunk : n, rows);
+    for (size_t p = 0; !g->embed && p < n_at; p++)
+        compare(g, rows + (size_t)positions[p] * g->n, want + p * g->n, i, positions[p]);
+    if (g->embed) {
+        model_pool(m, rows, (int)n, pooled);
+        compare(g, pooled, want, i, -1);
+    } else if (g->chunk == 7) {
+        check_greedy(m, prompt, ids, n);
     }
+    sequence_fini(&s);
+    free(pooled);
+    free(rows);
+    free(ids);
+    free(positions);
+    model_close(&m);
+    return g->embed ? 1 : n_at;
+}
+
+static double check_model(const char *name, enum kern_isa isa, size_t chunk) {
+    char file[128];
+    snprintf(file, sizeof file, "models/%s.json", name);
+    json_object *j = read_json(file), *prompts = get(j, "prompts"), *layout = get(j, "layout");
+    golden g = {.name = name, .isa = isa, .chunk = chunk};
+    g.n = (size_t)json_object_get_int(get(layout, "cols"));
+    g.std = json_object_get_double(get(j, "logits_std"));
+    g.embed = !strcmp(json_object_get_string(get(j, "kind")), "embedding");
+    snprintf(file, sizeof file, "models/%s.logits", name);
+    size_t n_rows = (size_t)json_object_get_int(get(layout, "rows")), at = 0;
+    float *want = read_floats(file, n_rows * g.n);
+    for (size_t i = 0; i < json_object_array_length(prompts); i++)
+        at += check_prompt(&g, json_object_array_get_idx(prompts, i), i, want + at * g.n);
+    assert_int_equal(at, n_rows);
+    free(want);
+    json_object_put(j);
+    return g.worst;
+}
+
+static const char *const names[] = {
+    "llama",      "llama-tied-mqa", "llama31-rope", "mixtral",    "mistral3",    "smollm3",
+    "granite",    "granitemoe",     "qwen2",        "qwen2moe",   "qwen3",       "qwen3moe",
+    "seed-oss",   "olmo2",          "olmoe",        "exaone4",    "phi2",        "phi3-longrope",
+    "glm4",       "glm4moe",        "gpt-oss",      "deepseek2",  "deepseek3",   "gemma",
+    "gemma2",     "gemma3",         "gemma4",       "starcoder2", "stablelm",    "gpt2",
+    "gptneox",    "falcon",         "command-r",    "cohere2",    "qwen3-embed", "bert",
+    "nomic-bert",
+};
+
+/* Every chunk size on the best instruction set, one on the others. */
+static void tiny_models(void **state) {
+    static const size_t chunks[] = {7, 1, 64, 512};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        double worst = 0;
+        for (int isa = 0; isa < KERN_N_ISA; isa++) {
+            if (!kern_isa_usable((enum kern_isa)isa)) continue;
+            size_t n = isa == (int)kern_isa_best() ? COUNT_OF(chunks) : 1;
+            for (size_t c = 0; c < n; c++)
+                worst = fmax(worst, check_model(names[i], (enum kern_isa)isa, chunks[c]));
+        }
+        print_message("%-16s %.1e\n", names[i], worst);
+    }
+    for (int isa = 0; isa < KERN_N_ISA; isa++)
+        if (!kern_isa_usable((enum kern_isa)isa))
+            print_message("skipped: %s is not available here\n", kern_isa_name((enum kern_isa)isa));
 }
 
 /* ---- the default model ---- */
@@ -181,7 +228,8 @@ static void smollm2(void **state) {
         print_message("skipped: the default model is not there (%s)\n", default_model());
         skip();
     }
-    model *m = open_golden(default_model(), kern_isa_best(), KERN_F16, threads);
+    model *m = open_golden(default_model(),
+                           (model_opts){.isa = kern_isa_best(), .kv = KERN_F16, .pool = threads});
     json_object *j = read_json("smollm2/reference.json"), *prompts = get(j, "prompts");
     size_t n_vocab = model_get_info(m)->n_vocab;
     tally t = {0};

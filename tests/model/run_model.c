@@ -14,14 +14,13 @@ static const char *golden_path(const char *name) {
     return path;
 }
 
-model *open_golden(const char *name, enum kern_isa isa, enum kern_type kv, pool *p) {
+model *open_golden(const char *name, model_opts opts) {
     icp_error err = {0};
     gguf *g;
     model *m;
     const char *path = name[0] == '/' ? name : golden_path(name);
     if (gguf_open(path, &g, &err) < 0) fail_msg("%s", err.text);
-    if (model_open(g, &(model_opts){.isa = isa, .kv = kv, .pool = p}, &m, &err) < 0)
-        fail_msg("%s: %s", path, err.text);
+    if (model_open(g, &opts, &m, &err) < 0) fail_msg("%s: %s", path, err.text);
     gguf_close(&g);
     assert_int_equal(model_reserve(m, 512, 512), 0);
     return m;
@@ -57,7 +56,7 @@ void sequence_fini(sequence *s) {
 }
 
 void sequence_extend(sequence *s, const int32_t *ids, size_t n, size_t chunk, float *logits) {
-    size_t n_vocab = model_get_info(s->m)->n_vocab;
+    size_t n_out = model_get_info(s->m)->n_out;
     for (size_t at = 0; at < n; at += chunk) {
         int now = (int)MIN(chunk, n - at);
         model_span span = {.tokens = ids + at,
@@ -65,7 +64,7 @@ void sequence_extend(sequence *s, const int32_t *ids, size_t n, size_t chunk, fl
                            .pos = s->len,
                            .pages = s->pages,
                            .n_logits = logits ? now : 0};
-        model_forward(s->m, &span, 1, logits ? logits + at * n_vocab : NULL);
+        model_forward(s->m, &span, 1, logits ? logits + at * n_out : NULL);
         s->len += (size_t)now;
     }
 }

@@ -8,7 +8,7 @@
 #include <json-c/json.h>
 
 /* Opens a file of tests/golden (INCIPIT_GOLDEN names the folder); fails the test when it cannot. */
-model *open_golden(const char *name, enum kern_isa isa, enum kern_type kv, pool *p);
+model *open_golden(const char *name, model_opts opts);
 json_object *read_json(const char *name);
 float *read_floats(const char *name, size_t n);
 

@@ -1,0 +1,119 @@
+/* Products: rows of activations times matrices, cut into tiles of outputs, several products as one
+ * loop. A product's input row stands in every form that the matrices beside it take: 8-bit for
+ * integer types, floats for float types. */
+#include "model_internal.h"
+
+enum { GEMM_ROWS = 128, TILES_PER_THREAD = 6 };
+
+typedef struct product_loop {
+    const pass *p;
+    const product *list;
+    int n;
+    int groups; /* row groups of a tile */
+} product_loop;
+
+static int row_tiles(const product *pr) {
+    return (pr->n_rows + GEMM_ROWS - 1) / GEMM_ROWS;
+}
+
+static int group_tiles(const product *pr, int groups) {
+    return (kern_n_groups(pr->w->n) + groups - 1) / groups;
+}
+
+static void run_tile(void *arg, int tile, int thread) {
+    const product_loop *l = arg;
+    int low = 0, high = l->n - 1; /* the last product that begins at or before the tile */
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (l->list[mid].first_tile <= tile)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    const product *pr = &l->list[low];
+    int at = tile - pr->first_tile, row0 = at % row_tiles(pr) * GEMM_ROWS;
+    int group0 = at / row_tiles(pr) * l->groups;
+    int group1 = MIN(group0 + l->groups, kern_n_groups(pr->w->n));
+    l->p->m->kern.gemm(pr->w, pr->act + (size_t)row0 * pr->act_stride, pr->act_stride,
+                       MIN(GEMM_ROWS, pr->n_rows - row0), pr->out + (size_t)row0 * pr->out_stride,
+                       pr->out_stride, pr->add, group0, group1);
+}
+
+void product_run(const pass *p, product *list, int n) {
+    product_loop l = {p, list, n, 1};
+    int work = 0, tiles = 0, wanted = pool_threads(p->m->pool) * TILES_PER_THREAD;
+    for (int i = 0; i < n; i++) work += kern_n_groups(list[i].w->n) * row_tiles(&list[i]);
+    l.groups = MAX(2, (work + wanted - 1) / wanted);
+    for (int i = 0; i < n; i++) {
+        list[i].first_tile = tiles;
+        tiles += group_tiles(&list[i], l.groups) * row_tiles(&list[i]);
+    }
+    pool_run(p->m->pool, tiles, run_tile, &l);
+}
+
+static size_t stride_of(const linear *l) {
+    return kern_act_stride(l->w.type, l->w.k);
+}
+
+int product_forms(linear *const *list, int n) {
+    size_t strides[N_INPUTS];
+    int n_forms = 0;
+    for (int i = 0; i < n; i++) {
+        if (list[i]->w.n == 0) continue;
+        int form = 0;
+        while (form < n_forms && strides[form] != stride_of(list[i])) form++;
+        if (form == n_forms) strides[n_forms++] = stride_of(list[i]);
+        list[i]->form = form;
+    }
+    return n_forms;
+}
+
+static char *rows_of(const pass *p, const linear *l) {
+    return p->m->s.act + (size_t)l->form * (size_t)p->m->s.max_tokens * p->m->widths.act;
+}
+
+void product_put(const pass *p, linear *const *list, int n, int row, const float *x) {
+    for (int i = 0, next = 0; i < n; i++) {
+        const linear *l = list[i];
+        if (l->w.n == 0 || l->form != next) continue; /* forms are numbered as they appear */
+        p->m->kern.act_row(l->w.type, l->w.k, x, rows_of(p, l) + (size_t)row * stride_of(l));
+        next++;
+    }
+}
+
+void product_put_one(const pass *p, linear *l, int row, const float *x) {
+    product_put(p, &l, 1, row, x);
+}
+
+product product_of(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows,
+                   bool add) {
+    return (product){.w = &l->w,
+                     .act = rows_of(p, l),
+                     .act_stride = stride_of(l),
+                     .out = out,
+                     .out_stride = out_stride,
+                     .n_rows = n_rows,
+                     .add = add};
+}
+
+void product_run_one(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows,
+                     bool add) {
+    product pr = product_of(p, l, out, out_stride, n_rows, add);
+    product_run(p, &pr, 1);
+}
+
+int layer_attention_inputs(layer *l, bool compressed, linear *list[N_INPUTS]) {
+    linear *const all[] = {compressed ? &l->q_a : &l->q, &l->kv_a, &l->k, &l->v};
+    for (size_t i = 0; i < COUNT_OF(all); i++) list[i] = all[i];
+    return COUNT_OF(all);
+}
+
+int layer_feed_forward_inputs(layer *l, linear *list[N_INPUTS]) {
+    linear *const all[] = {&l->router, &l->shared_gate, &l->ffn.gate, &l->ffn.up};
+    int n = COUNT_OF(all);
+    for (int i = 0; i < n; i++) list[i] = all[i];
+    if (!l->experts) return n;
+    list[n++] = &l->experts->gate;
+    list[n++] = &l->experts->up;
+    return n;
+}

@@ -1,0 +1,113 @@
+/* Bits do not depend on how the rows of a text are computed: alone or in company, in which chunks,
+ * with what already stored by another sequence, by how many threads, on which instruction set. */
+#include "run_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TOKENS = 150, NEIGHBOUR = 40, ROUNDS = 4 };
+
+static uint64_t draw(uint64_t *state) { /* SplitMix64 */
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+/* Extends s by the next tokens of ids in random chunks, a neighbour's tokens in the same passes. */
+static void extend_in_company(sequence *s, sequence *other, const int32_t *ids, uint64_t *rng,
+                              float *rows) {
+    size_t n_out = model_get_info(s->m)->n_out;
+    float *logits = malloc((TOKENS + NEIGHBOUR) * n_out * sizeof *logits);
+    while (s->len < TOKENS) {
+        size_t left = TOKENS - s->len, n = 1 + draw(rng) % (draw(rng) % 3 ? 9 : left);
+        size_t more = MIN(draw(rng) % 5, NEIGHBOUR - other->len);
+        n = MIN(n, left);
+        model_span mine = {ids + s->len, (int)n, s->len, s->pages, (int)n};
+        model_span its = {ids + 1 + other->len, (int)more, other->len, other->pages, (int)more};
+        bool first = draw(rng) % 2;
+        model_span spans[2] = {first ? mine : its, first ? its : mine};
+        model_forward(s->m, spans, 2, logits);
+        memcpy(rows + s->len * n_out, logits + (first ? 0 : more) * n_out,
+               n * n_out * sizeof *rows);
+        s->len += n;
+        other->len += more;
+    }
+    free(logits);
+}
+
+/* Starts s with the first n tokens of another sequence: whole pages shared, the last one copied. */
+static void hit(sequence *s, const sequence *from, size_t n) {
+    for (size_t i = 0; i * KERN_PAGE < n; i++) {
+        size_t here = MIN(n - i * KERN_PAGE, (size_t)KERN_PAGE);
+        if (here == KERN_PAGE)
+            memcpy(s->pages[i], from->pages[i], model_get_info(s->m)->page_size);
+        else
+            model_copy_page(s->m, s->pages[i], from->pages[i], (int)here);
+    }
+    s->len = n;
+}
+
+static void check_rows(const char *name, const float *want, const float *found, size_t from,
+                       size_t n_out) {
+    for (size_t i = from; i < TOKENS; i++)
+        if (memcmp(want + i * n_out, found + i * n_out, n_out * sizeof *want))
+            fail_msg("%s: row %zu differs", name, i);
+}
+
+static void check_model(const char *name, enum kern_type kv, uint64_t seed) {
+    char file[128];
+    int32_t ids[TOKENS + NEIGHBOUR];
+    pool *one, *three;
+    sequence whole, part, other;
+    assert_int_equal(pool_open(1, &one), 0);
+    assert_int_equal(pool_open(3, &three), 0);
+    snprintf(file, sizeof file, "models/%s.gguf", name);
+    model *m = open_golden(file, (model_opts){.isa = kern_isa_best(), .kv = kv, .pool = one});
+    size_t n_out = model_get_info(m)->n_out, n_vocab = model_get_info(m)->n_vocab;
+    float *want = malloc(TOKENS * n_out * sizeof *want),
+          *found = malloc(TOKENS * n_out * sizeof *want);
+    for (size_t i = 0; i < TOKENS + NEIGHBOUR; i++) ids[i] = (int32_t)(draw(&seed) % n_vocab);
+    sequence_init(&whole, m, TOKENS);
+    sequence_extend(&whole, ids, TOKENS, TOKENS, want);
+    for (int round = 0; round < ROUNDS; round++) {
+        enum kern_isa isa = draw(&seed) % 3 ? kern_isa_best() : KERN_SCALAR;
+        model *twin = open_golden(file, (model_opts){.isa = isa, .kv = kv, .pool = three});
+        size_t cached = round ? draw(&seed) % TOKENS : 0;
+        assert_memory_equal(model_get_info(m)->fingerprint, model_get_info(twin)->fingerprint, 16);
+        sequence_init(&part, twin, TOKENS);
+        sequence_init(&other, twin, NEIGHBOUR);
+        hit(&part, &whole, cached);
+        extend_in_company(&part, &other, ids, &seed, found);
+        check_rows(name, want, found, cached, n_out);
+        sequence_fini(&part);
+        sequence_fini(&other);
+        model_close(&twin);
+    }
+    sequence_fini(&whole);
+    free(want);
+    free(found);
+    model_close(&m);
+    pool_close(&one);
+    pool_close(&three);
+}
+
+static void bits(void **state) {
+    static const char *const names[] = {
+        "llama",      "mixtral",   "smollm3",       "qwen2moe", "qwen3moe", "granitemoe",
+        "olmo2",      "glm4",      "gemma2",        "gemma3",   "gemma4",   "gpt-oss",
+        "deepseek2",  "deepseek3", "phi3-longrope", "phi2",     "gptneox",  "cohere2",
+        "starcoder2", "mistral3",  "exaone4",       "gpt2"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        check_model(names[i], i % 2 ? KERN_F16 : KERN_F32, i);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits)};
+    return cmocka_run_group_tests_name("exact", tests, NULL, NULL);
+}
