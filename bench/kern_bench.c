@@ -1,17 +1,12 @@
-/* Speed of matrix products on one thread: kern_bench [n k [type [isa]]]. Best of several passes. */
+/* Speed of matrix products on one thread: kern_bench [n k [type [isa]]], type as in GGUF or "all".
+ * Best of several passes. */
 #include "kern.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
-
-static const struct {
-    const char *name;
-    enum kern_type type;
-    size_t row_bytes_of_32;
-} types[] = {{"q4_1", KERN_Q4_1, 20}, {"q4_0", KERN_Q4_0, 18}, {"q8_0", KERN_Q8_0, 34},
-             {"f16", KERN_F16, 64},   {"bf16", KERN_BF16, 64}, {"f32", KERN_F32, 128}};
 
 static double now(void) {
     struct timespec t;
@@ -43,12 +38,11 @@ static double measure(const kern *kern, const kern_mat *w, const char *act, size
     return best;
 }
 
-static void bench(enum kern_isa isa, int which, int n, int k) {
+static void bench(enum kern_isa isa, enum kern_type type, int n, int k) {
     enum { MAX_M = 512 };
     kern kern;
     kern_init(&kern, isa);
-    enum kern_type type = types[which].type;
-    size_t file_size = (size_t)n * (size_t)k / 32 * types[which].row_bytes_of_32;
+    size_t file_size = sizeof(float) * (size_t)n * (size_t)k; /* enough for any type */
     unsigned char *rows = need(file_size);
     for (size_t i = 0; i < file_size; i++) rows[i] = (unsigned char)((rand() >> 8 & 0x3b) | 0x20);
     kern_mat w = {type, n, k, need(kern_mat_size(type, n, k))};
@@ -60,7 +54,7 @@ static void bench(enum kern_isa isa, int which, int n, int k) {
         for (int j = 0; j < k; j++) x[j] = (float)(rand() % 2001 - 1000) / 1000;
         kern.act_row(type, k, x, act + (size_t)i * stride);
     }
-    printf("%-6s %-4s %6d x %5d ", kern_isa_name(isa), types[which].name, n, k);
+    printf("%-7s %-7s %5d x %5d", kern_isa_name(isa), kern_type_name((int)type), n, k);
     static const int ms[] = {1, 2, 3, 4, 8, 16, 64, 512};
     for (int i = 0; i < 8; i++) {
         double t = measure(&kern, &w, act, stride, ms[i], out);
@@ -73,11 +67,13 @@ static void bench(enum kern_isa isa, int which, int n, int k) {
 
 int main(int argc, char **argv) {
     int n = argc > 2 ? atoi(argv[1]) : 1536, k = argc > 2 ? atoi(argv[2]) : 576;
-    for (int t = 0; t < 6; t++)
+    for (int type = 0; type < KERN_TYPE_END; type++)
         for (int isa = KERN_AVX2; isa < KERN_N_ISA; isa++) {
-            if (argc > 3 && strcmp(argv[3], types[t].name) && strcmp(argv[3], "all")) continue;
-            if (argc > 4 && strcmp(argv[4], kern_isa_name(isa))) continue;
-            if (kern_isa_usable(isa)) bench(isa, t, n, k);
+            if (!kern_type_known(type) || !kern_isa_usable((enum kern_isa)isa)) continue;
+            if (argc > 3 && strcasecmp(argv[3], kern_type_name(type)) && strcmp(argv[3], "all"))
+                continue;
+            if (argc > 4 && strcmp(argv[4], kern_isa_name((enum kern_isa)isa))) continue;
+            bench((enum kern_isa)isa, (enum kern_type)type, n, k);
         }
     return 0;
 }

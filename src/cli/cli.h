@@ -51,7 +51,7 @@ typedef struct model_options {
 #define CLI_OPTIONS_COMPUTE(o)                                                                     \
     {'t', "threads", "N", "threads (all processors)", OPTION_INT, &(o).threads, 1, 512},           \
         {0,           "isa",                                                                       \
-         "NAME",      "instruction set: scalar, avx2, avx512, vnni, amx (the best)",               \
+         "NAME",      "instruction set: scalar, avx2, avxvnni, avx512, vnni, amx (the best)",      \
          OPTION_TEXT, &(o).isa,                                                                    \
          0,           0},                                                                          \
     {                                                                                              \

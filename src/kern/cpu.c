@@ -6,7 +6,7 @@
 #include <unistd.h>
 #endif
 
-static const char *const names[KERN_N_ISA] = {"scalar", "avx2", "avx512", "vnni", "amx"};
+static const char *const names[KERN_N_ISA] = {"scalar", "avx2", "avxvnni", "avx512", "vnni", "amx"};
 
 const char *kern_isa_name(enum kern_isa isa) {
     return names[isa];
@@ -34,39 +34,48 @@ static bool tiles_permitted(void) {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-static enum kern_isa probe(void) {
+/* The usable instruction sets, bit by bit: AVXVNNI and AVX512 do not imply each other. */
+static unsigned probe(void) {
     enum { AVX_STATE = 0x6, AVX512_STATE = 0xe6, TILE_STATE = 0x60000 };
     enum { OSXSAVE = 1 << 27, FMA = 1 << 12, F16C = 1 << 29 };       /* 1.ecx */
     enum { AVX2 = 1 << 5, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 }; /* 7.ebx */
     enum { VNNI = 1 << 11 };                                         /* 7.ecx */
     enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };                 /* 7.edx */
+    enum { AVX_VNNI = 1 << 4 };                                      /* 7.1.eax */
     const uint32_t VL = 1u << 31;                                    /* 7.ebx */
-    uint32_t a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d)) return KERN_SCALAR;
-    const uint32_t need1 = OSXSAVE | FMA | F16C;
-    if ((c & need1) != need1) return KERN_SCALAR;
-    uint64_t state = saved_state();
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return KERN_SCALAR;
-    if (!(b & AVX2) || (state & AVX_STATE) != AVX_STATE) return KERN_SCALAR;
-    const uint32_t need512 = F | DQ | BW | VL;
-    if ((b & need512) != need512 || (state & AVX512_STATE) != AVX512_STATE) return KERN_AVX2;
-    if (!(c & VNNI)) return KERN_AVX512;
+    const uint32_t need1 = OSXSAVE | FMA | F16C, need512 = F | DQ | BW | VL;
     const uint32_t need_amx = AMX_TILE | AMX_INT8;
-    if ((d & need_amx) != need_amx || (state & TILE_STATE) != TILE_STATE || !tiles_permitted())
-        return KERN_VNNI;
-    return KERN_AMX;
+    uint32_t a, b, c, d, a1, rest;
+    unsigned usable = 1 << KERN_SCALAR;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need1) != need1) return usable;
+    uint64_t state = saved_state();
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return usable;
+    if (!(b & AVX2) || (state & AVX_STATE) != AVX_STATE) return usable;
+    usable |= 1 << KERN_AVX2;
+    if (a >= 1 && __get_cpuid_count(7, 1, &a1, &rest, &rest, &rest) && (a1 & AVX_VNNI))
+        usable |= 1 << KERN_AVXVNNI;
+    if ((b & need512) != need512 || (state & AVX512_STATE) != AVX512_STATE) return usable;
+    usable |= 1 << KERN_AVX512;
+    if (!(c & VNNI)) return usable;
+    usable |= 1 << KERN_VNNI;
+    if ((d & need_amx) == need_amx && (state & TILE_STATE) == TILE_STATE && tiles_permitted())
+        usable |= 1 << KERN_AMX;
+    return usable;
 }
 
 #else
-static enum kern_isa probe(void) {
-    return KERN_SCALAR;
+static unsigned probe(void) {
+    return 1 << KERN_SCALAR;
 }
 #endif
 
 enum kern_isa kern_isa_best(void) {
-    return probe();
+    unsigned usable = probe();
+    int best = KERN_N_ISA - 1;
+    while (!(usable >> best & 1)) best--;
+    return (enum kern_isa)best;
 }
 
 bool kern_isa_usable(enum kern_isa isa) {
-    return isa <= probe();
+    return probe() >> isa & 1;
 }

@@ -1,60 +1,44 @@
-/* The bodies of gemm_avx2.c and gemm_avx512.c: activation rows, float products, and integer
- * products without VNNI. They are written in terms of lanes (lanes.h) and of `ints`, which the
- * including file supplies: 16 × int32 or 32 × int16 or 64 bytes, lane by lane, with
+/* The bodies of gemm_avx2.c, gemm_avxvnni.c, gemm_avx512.c and gemm_vnni.c: float and integer
+ * products, in terms of lanes and ints. The including file supplies
  *
- *   ints_load, ints_zero, ints_all        64 aligned bytes; one int32 in all lanes
- *   ints_four(p)                          four bytes at p in all lanes
- *   ints_low, ints_high                   nibbles of bytes
- *   ints_add_products(sum, w, q)          adds w[2j]·q[2j] + w[2j+1]·q[2j+1] to int16 j; w unsigned
- *   ints_pairs(sum, factor)               int32 j = factor · (int16 2j + int16 2j+1)
- *   ints_add, ints_float                  int32
- *   ints_round(x), ints_magnitude(x)      of lanes: to nearest even; bits without sign
- *   ints_max, ints_greatest, ints_sum     int32
- *   ints_store_bytes                      16 × int32 within ±127 as int8
+ *   MAX_ROWS                             activation rows of a tile, 4 or more: what registers hold
+ *   dot(scaled, rows, n, depth, w, q, factor, sum)
+ *       adds to sum[i], for each of a tile's rows, the products of n of the vectors w with q[i],
+ *       scaled: times the lanes' sub-scales
+ *   factor_of(sub)                       sub-scales, int32, in the form that dot takes
  *
- * Sums of 8 products of a nibble: 8·2·15·127 = 30,480 stay within int16, so that a nibble type
- * needs one widening a block. Eight-bit weights are two nibbles: w = 16·high + low. */
-#include "lanes.h"
+ * A group passes in strips of up to STRIP blocks of 32: its quants become bytes in a panel, which
+ * stays in L1 while the tiles of rows pass, and so do their partial sums.
+ *
+ * Without VNNI a product of bytes saturates beyond int16; depth says how many vectors may be summed
+ * before they must widen: 8·2·15·127 = 30,480 for quants of four bits, 4·2·31·127 = 31,496 for
+ * five, 2·2·63·127 = 32,004 for six; 0: bytes must be split into two nibbles. */
+#include "ints.h"
 
-#include <math.h>
+enum { STRIP = 24, PANEL_ROWS = 128 };
 
-/* ---- activations ----------------------------------------------------------------------------- */
+typedef struct panel {
+    _Alignas(64) uint8_t w[STRIP][8][64];
+    float d[STRIP][LANES], min[STRIP][LANES]; /* by block */
+    ints factor[STRIP * 2];                   /* by sub-scale */
+    ints correction[STRIP];                   /* pairs of int16, 8 a block, for its 16 sums */
+} panel;
 
-static void quantise_block(const float *x, int8_t *q, kern_act *block) {
-    lanes x0 = lanes_load(x), x1 = lanes_load(x + 16);
-    uint32_t bits = (uint32_t)ints_greatest(ints_max(ints_magnitude(x0), ints_magnitude(x1)));
-    if (bits >= 0x7f800000 || bits < bits_of_f32(0x1p-110f)) {
-        memset(q, 0, KERN_BLOCK);
-        *block = (kern_act){.d = bits >= 0x7f800000 ? NAN : 0};
-        block->s = block->d;
-        return;
-    }
-    float amax = f32_of_bits(bits), d = amax / 127.0f;
-    lanes scale = lanes_all(127.0f / amax);
-    ints q0 = ints_round(lanes_mul(x0, scale)), q1 = ints_round(lanes_mul(x1, scale));
-    ints_store_bytes(q, q0);
-    ints_store_bytes(q + 16, q1);
-    int32_t sum = ints_sum(ints_add(q0, q1));
-    *block = (kern_act){.d = d, .s = d * (float)sum, .n8 = -8 * sum, .n128 = -128 * sum};
-}
+/* A strip of a product: rows against n vectors-of-32 of a panel. act points at row 0. */
+typedef struct strip {
+    const panel *p;
+    const kern_layout *l;
+    int k, n, depth;
+    const char *act;
+    size_t act_stride, at, scales_at; /* within a row: the strip's first number, first scales */
+    float (*acc)[LANES];
+} strip;
 
-static void act_row(enum kern_type type, int k, const float *x, void *row) {
-    if (kern_layout_of(type)->block == 1) {
-        memcpy(row, x, (size_t)k * sizeof *x);
-        return;
-    }
-    kern_act *block = (kern_act *)((char *)row + k);
-    for (int i = 0; i < k; i += KERN_BLOCK) quantise_block(x + i, (int8_t *)row + i, block++);
-}
+/* ---- float types ----------------------------------------------------------------------------- */
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-KERN_INLINE void finish(const kern_tile *t, int rows, lanes *acc) {
-    KERN_UNROLL for (int i = 0; i < rows; i++) {
-        float *out = t->out + (size_t)i * t->out_stride;
-        if (t->add) acc[i] = lanes_add(lanes_load_n(out, t->g.n_lanes), acc[i]);
-        lanes_store_n(out, acc[i], t->g.n_lanes);
-    }
+KERN_INLINE void store_sums(float *out, lanes sum, int n, bool add) {
+    if (add) sum = lanes_add(lanes_load_n(out, n), sum);
+    lanes_store_n(out, sum, n);
 }
 
 KERN_INLINE lanes load_numbers(enum kern_type type, const uint8_t *quants) {
@@ -65,7 +49,7 @@ KERN_INLINE lanes load_numbers(enum kern_type type, const uint8_t *quants) {
 
 KERN_INLINE void sum_numbers(enum kern_type type, int rows, const kern_tile *t) {
     const size_t size = type == KERN_F32 ? 64 : 32;
-    lanes acc[MAX_ROWS];
+    lanes acc[MAX_FLOAT_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
     for (int k = 0; k < t->k; k++) {
         lanes w = load_numbers(type, t->g.quants + (size_t)k * size);
@@ -74,139 +58,257 @@ KERN_INLINE void sum_numbers(enum kern_type type, int rows, const kern_tile *t) 
             acc[i] = lanes_fma(w, lanes_all(x[k]), acc[i]);
         }
     }
-    finish(t, rows, acc);
+    KERN_UNROLL for (int i = 0; i < rows; i++)
+        store_sums(t->out + (size_t)i * t->out_stride, acc[i], t->g.n_lanes, t->add);
 }
 
-KERN_INLINE void sum_nibbles(enum kern_type type, int rows, const kern_tile *t) {
-    const size_t scale_size = type == KERN_Q4_1 ? 64 : 32;
-    lanes acc[MAX_ROWS];
-    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
-    for (int b = 0; b < t->g.n_blocks; b++) {
-        const uint8_t *quants = t->g.quants + (size_t)b * 256;
-        const uint8_t *scales = t->g.scales + (size_t)b * scale_size;
-        ints sum[MAX_ROWS];
-        KERN_UNROLL for (int i = 0; i < rows; i++) sum[i] = ints_zero();
-        KERN_UNROLL for (int v = 0; v < 4; v++) {
-            ints x = ints_load(quants + 64 * v), low = ints_low(x), high = ints_high(x);
-            KERN_UNROLL for (int i = 0; i < rows; i++) {
-                const char *q = t->act + (size_t)i * t->act_stride + b * KERN_BLOCK + 4 * v;
-                sum[i] = ints_add_products(sum[i], low, ints_four(q));
-                sum[i] = ints_add_products(sum[i], high, ints_four(q + 16));
-            }
-        }
-        lanes d = lanes_load_f16((const uint16_t *)scales);
-        KERN_UNROLL for (int i = 0; i < rows; i++) {
-            const kern_act *a = kern_act_blocks(t->act + (size_t)i * t->act_stride, t->k) + b;
-            ints whole = ints_pairs(sum[i], 1);
-            if (type == KERN_Q4_0) whole = ints_add(whole, ints_all(a->n8));
-            acc[i] = lanes_fma(lanes_mul(d, lanes_all(a->d)), ints_float(whole), acc[i]);
-            if (type == KERN_Q4_1)
-                acc[i] = lanes_fma(lanes_load_f16((const uint16_t *)(scales + 32)), lanes_all(a->s),
-                                   acc[i]);
-        }
-    }
-    finish(t, rows, acc);
-}
-
-KERN_INLINE void sum_bytes(int rows, const kern_tile *t) {
-    lanes acc[MAX_ROWS];
-    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
-    for (int b = 0; b < t->g.n_blocks; b++) {
-        const uint8_t *quants = t->g.quants + (size_t)b * 512;
-        ints low_sum[MAX_ROWS], high_sum[MAX_ROWS];
-        KERN_UNROLL for (int i = 0; i < rows; i++) low_sum[i] = high_sum[i] = ints_zero();
-        KERN_UNROLL for (int v = 0; v < 8; v++) {
-            ints x = ints_load(quants + 64 * v), low = ints_low(x), high = ints_high(x);
-            KERN_UNROLL for (int i = 0; i < rows; i++) {
-                ints q = ints_four(t->act + (size_t)i * t->act_stride + b * KERN_BLOCK + 4 * v);
-                low_sum[i] = ints_add_products(low_sum[i], low, q);
-                high_sum[i] = ints_add_products(high_sum[i], high, q);
-            }
-        }
-        lanes d = lanes_load_f16((const uint16_t *)(t->g.scales + (size_t)b * 32));
-        KERN_UNROLL for (int i = 0; i < rows; i++) {
-            const kern_act *a = kern_act_blocks(t->act + (size_t)i * t->act_stride, t->k) + b;
-            ints whole = ints_add(ints_pairs(low_sum[i], 1), ints_pairs(high_sum[i], 16));
-            whole = ints_add(whole, ints_all(a->n128));
-            acc[i] = lanes_fma(lanes_mul(d, lanes_all(a->d)), ints_float(whole), acc[i]);
-        }
-    }
-    finish(t, rows, acc);
-}
-
-/* One tile of a constant number of rows, so that the accumulators are registers. */
-KERN_INLINE void sum_tile(enum kern_type type, int rows, const kern_tile *t) {
-    if (type == KERN_Q8_0)
-        sum_bytes(rows, t);
-    else if (type == KERN_Q4_0 || type == KERN_Q4_1)
-        sum_nibbles(type, rows, t);
-    else
-        sum_numbers(type, rows, t);
-}
-
-KERN_INLINE void run(enum kern_type type, const kern_tile *t) {
+/* One tile of a constant number of rows, so that the sums are registers. */
+KERN_INLINE void run_floats(enum kern_type type, const kern_tile *t) {
     switch (t->rows) {
     case 1:
-        sum_tile(type, 1, t);
+        sum_numbers(type, 1, t);
         break;
     case 2:
-        sum_tile(type, 2, t);
+        sum_numbers(type, 2, t);
         break;
     case 3:
-        sum_tile(type, 3, t);
+        sum_numbers(type, 3, t);
         break;
     case 4:
-        sum_tile(type, 4, t);
+        sum_numbers(type, 4, t);
         break;
     case 5:
-        sum_tile(type, 5, t);
+        sum_numbers(type, 5, t);
         break;
     case 6:
-        sum_tile(type, 6, t);
+        sum_numbers(type, 6, t);
         break;
     }
 }
 
-static void run_f32(const kern_tile *t) {
-    run(KERN_F32, t);
+static void run_float_tile(const kern_tile *t) {
+    switch (t->type) {
+    case KERN_F32:
+        run_floats(KERN_F32, t);
+        break;
+    case KERN_F16:
+        run_floats(KERN_F16, t);
+        break;
+    default:
+        run_floats(KERN_BF16, t);
+    }
 }
-static void run_f16(const kern_tile *t) {
-    run(KERN_F16, t);
+
+/* ---- panels ---------------------------------------------------------------------------------- */
+
+KERN_INLINE void fill_bytes(int bits, const uint8_t *table, const uint8_t *quants, int n,
+                            panel *p) {
+    for (int b = 0; b < n; b++, quants += 64 * bits) {
+        ints w[8];
+        ints_unpack(bits, quants, w);
+        KERN_UNROLL for (int v = 0; v < 8; v++)
+            ints_store(p->w[b][v], table ? ints_look_up(table, w[v]) : w[v]);
+    }
 }
-static void run_bf16(const kern_tile *t) {
-    run(KERN_BF16, t);
+
+static void fill_quants(const kern_layout *l, const uint8_t *quants, int n, panel *p) {
+    uint8_t table[16];
+    switch (l->codebook ? 0 : l->bits) {
+    case 0:
+        ints_codebook(l, table);
+        fill_bytes(4, table, quants, n, p);
+        break;
+    case 2:
+        fill_bytes(2, NULL, quants, n, p);
+        break;
+    case 3:
+        fill_bytes(3, NULL, quants, n, p);
+        break;
+    case 4:
+        fill_bytes(4, NULL, quants, n, p);
+        break;
+    case 5:
+        fill_bytes(5, NULL, quants, n, p);
+        break;
+    case 6:
+        fill_bytes(6, NULL, quants, n, p);
+        break;
+    case 8:
+        fill_bytes(8, NULL, quants, n, p);
+        break;
+    }
 }
-static void run_q8_0(const kern_tile *t) {
-    run(KERN_Q8_0, t);
+
+static void fill_scales_32(const kern_layout *l, const uint8_t *scales, int n, panel *p) {
+    for (int b = 0; b < n; b++, scales += l->scale_size) {
+        lanes_store(p->d[b], l->wide_exponent ? lanes_load_bf16(scales)
+                                              : lanes_load_f16((const uint16_t *)scales));
+        if (l->has_min) lanes_store(p->min[b], lanes_load_f16((const uint16_t *)(scales + 32)));
+    }
 }
-static void run_q4_0(const kern_tile *t) {
-    run(KERN_Q4_0, t);
+
+/* The sub-scales of a block of 256 as factors, and what its sums of activations are multiplied
+ * with: minus the minimums, or minus the offset times the sub-scale. */
+static void fill_subs(const kern_layout *l, const uint8_t *scales, ints *factor, ints *correction) {
+    ints sub[16], min[16];
+    ints_read_subs(l, scales, sub, min);
+    for (int j = 0; j < l->n_sub; j++) {
+        factor[j] = factor_of(sub[j]);
+        min[j] =
+            l->has_min ? ints_mul(min[j], ints_all(-1)) : ints_mul(sub[j], ints_all(-l->offset));
+    }
+    for (int i = 0; i < 8; i++)
+        correction[i] =
+            l->n_sub == 8 ? ints_pair(min[i], min[i]) : ints_pair(min[2 * i], min[2 * i + 1]);
 }
-static void run_q4_1(const kern_tile *t) {
-    run(KERN_Q4_1, t);
+
+static void fill_scales_256(const kern_layout *l, const uint8_t *scales, int n, panel *p) {
+    for (int b = 0; b < n; b++, scales += l->scale_size) {
+        lanes d = lanes_load_f16((const uint16_t *)scales);
+        lanes_store(p->d[b], lanes_mul(d, lanes_all(l->factor)));
+        if (l->has_min) lanes_store(p->min[b], lanes_load_f16((const uint16_t *)(scales + 32)));
+        fill_subs(l, scales, p->factor + b * l->n_sub, p->correction + 8 * b);
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Continues the chains of a tile over blocks of 32. */
+KERN_INLINE void chain_32(bool has_min, int rows, const strip *s) {
+    const size_t excess = s->l->offset == 8    ? offsetof(kern_act, n8)
+                          : s->l->offset == 16 ? offsetof(kern_act, n16)
+                                               : offsetof(kern_act, n128);
+    lanes acc[MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i]);
+    for (int b = 0; b < s->n; b++) {
+        const char *q[MAX_ROWS], *a[MAX_ROWS];
+        ints sum[MAX_ROWS];
+        KERN_UNROLL for (int i = 0; i < rows; i++) {
+            const char *row = s->act + (size_t)i * s->act_stride;
+            q[i] = row + s->at + 32 * b;
+            a[i] = row + s->scales_at + sizeof(kern_act) * (size_t)b;
+            sum[i] = has_min ? ints_zero() : ints_all(*(const int32_t *)(a[i] + excess));
+        }
+        dot(false, rows, 8, s->depth, s->p->w[b], q, factor_of(ints_all(1)), sum);
+        lanes d = lanes_load(s->p->d[b]);
+        KERN_UNROLL for (int i = 0; i < rows; i++) {
+            const kern_act *block = (const kern_act *)a[i];
+            acc[i] = lanes_fma(lanes_mul(d, lanes_all(block->d)), ints_float(sum[i]), acc[i]);
+            if (has_min) acc[i] = lanes_fma(lanes_load(s->p->min[b]), lanes_all(block->s), acc[i]);
+        }
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s->acc[i], acc[i]);
+}
+
+/* What the sums of activations of one block contribute. */
+KERN_INLINE ints correct(const ints *correction, const int16_t *sums) {
+    ints all = ints_zero();
+    KERN_UNROLL for (int j = 0; j < 8; j++) {
+        int32_t two;
+        memcpy(&two, sums + 2 * j, sizeof two);
+        all = ints_add(all, ints_multiply_pairs(correction[j], ints_all(two)));
+    }
+    return all;
+}
+
+/* Continues the chains of a tile over blocks of 256. */
+KERN_INLINE void chain_256(int n_sub, int rows, const strip *s) {
+    const int n_vectors = 64 / n_sub;
+    lanes acc[MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i]);
+    for (int b = 0; b < s->n / 8; b++) {
+        const kern_act256 *a[MAX_ROWS];
+        ints sum[MAX_ROWS], offsets[MAX_ROWS];
+        KERN_UNROLL for (int i = 0; i < rows; i++) {
+            const char *row = s->act + (size_t)i * s->act_stride;
+            a[i] = (const kern_act256 *)(row + s->scales_at) + b;
+            offsets[i] = correct(s->p->correction + 8 * b, a[i]->sum);
+            sum[i] = s->l->has_min ? ints_zero() : offsets[i];
+        }
+        for (int j = 0; j < n_sub; j++) {
+            const char *q[MAX_ROWS];
+            KERN_UNROLL for (int i = 0; i < rows; i++) q[i] =
+                s->act + (size_t)i * s->act_stride + s->at + 256 * b + 256 / n_sub * j;
+            dot(true, rows, n_vectors, s->depth, s->p->w[8 * b] + n_vectors * j, q,
+                s->p->factor[n_sub * b + j], sum);
+        }
+        lanes d = lanes_load(s->p->d[b]), min = lanes_load(s->p->min[b]);
+        KERN_UNROLL for (int i = 0; i < rows; i++) {
+            lanes ad = lanes_all(a[i]->d);
+            acc[i] = lanes_fma(lanes_mul(d, ad), ints_float(sum[i]), acc[i]);
+            if (s->l->has_min)
+                acc[i] = lanes_fma(lanes_mul(min, ad), ints_float(offsets[i]), acc[i]);
+        }
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s->acc[i], acc[i]);
+}
+
+KERN_INLINE void run_tile(int rows, const strip *s) {
+    if (s->l->block == 32 && s->l->has_min)
+        chain_32(true, rows, s);
+    else if (s->l->block == 32)
+        chain_32(false, rows, s);
+    else if (s->l->n_sub == 8)
+        chain_256(8, rows, s);
+    else
+        chain_256(16, rows, s);
+}
+
+static void run_strip(strip s, int rows) {
+    for (int step = 0; rows > 0; rows -= step) {
+        step = rows >= MAX_ROWS ? MAX_ROWS : rows >= 4 ? 4 : rows;
+        switch (step) {
+        case 1:
+            run_tile(1, &s);
+            break;
+        case 2:
+            run_tile(2, &s);
+            break;
+        case 3:
+            run_tile(3, &s);
+            break;
+        case 4:
+            run_tile(4, &s);
+            break;
+        default:
+            run_tile(MAX_ROWS, &s);
+        }
+        s.act += (size_t)step * s.act_stride;
+        s.acc += step;
+    }
+}
+
+static int depth_of(const kern_layout *l) {
+    return l->bits == 8 || l->codebook ? 0 : l->bits == 6 ? 2 : l->bits == 5 ? 4 : 8;
+}
+
+/* One group against up to PANEL_ROWS rows. */
+static void run_group(const kern_tile *t) {
+    const kern_layout *l = kern_layout_of(t->type);
+    const int per_block = l->block / 32, n = t->g.n_blocks * per_block;
+    const size_t act_size = l->block == 32 ? sizeof(kern_act) : sizeof(kern_act256);
+    panel p;
+    _Alignas(64) float acc[PANEL_ROWS][LANES];
+    memset(acc, 0, (size_t)t->rows * sizeof *acc);
+    strip s = {&p, l, t->k, 0, depth_of(l), t->act, t->act_stride, 0, 0, acc};
+    for (int b = 0; b < n; b += s.n) {
+        s.n = n - b < STRIP ? n - b : STRIP;
+        s.at = (size_t)b * 32;
+        s.scales_at = (size_t)t->k + (size_t)(b / per_block) * act_size;
+        fill_quants(l, t->g.quants + (size_t)b * 64 * (size_t)l->bits, s.n, &p);
+        const uint8_t *scales = t->g.scales + (size_t)(b / per_block) * l->scale_size;
+        if (per_block == 1)
+            fill_scales_32(l, scales, s.n, &p);
+        else
+            fill_scales_256(l, scales, s.n / 8, &p);
+        run_strip(s, t->rows);
+    }
+    for (int i = 0; i < t->rows; i++)
+        store_sums(t->out + (size_t)i * t->out_stride, lanes_load(acc[i]), t->g.n_lanes, t->add);
 }
 
 static void gemm(KERN_GEMM_ARGS) {
-    void (*run_tile)(const kern_tile *t) = NULL;
-    switch (w->type) {
-    case KERN_F32:
-        run_tile = run_f32;
-        break;
-    case KERN_F16:
-        run_tile = run_f16;
-        break;
-    case KERN_BF16:
-        run_tile = run_bf16;
-        break;
-    case KERN_Q8_0:
-        run_tile = run_q8_0;
-        break;
-    case KERN_Q4_0:
-        run_tile = run_q4_0;
-        break;
-    case KERN_Q4_1:
-        run_tile = run_q4_1;
-        break;
-    }
-    kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, MAX_ROWS, run_tile);
+    bool floats = kern_form_of(w->type) == KERN_FORM_FLOAT;
+    kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1,
+                   floats ? MAX_FLOAT_ROWS : PANEL_ROWS, floats ? run_float_tile : run_group);
 }

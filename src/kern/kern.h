@@ -13,9 +13,17 @@
 
 /* ---- instruction sets (cpu.c) --------------------------------------------------------------- */
 
-/* Ascending: each includes what stands before it as far as x86 goes. */
-enum kern_isa { KERN_SCALAR, KERN_AVX2, KERN_AVX512, KERN_VNNI, KERN_AMX, KERN_N_ISA };
-const char *kern_isa_name(enum kern_isa isa); /* "scalar", "avx2", "avx512", "vnni", "amx" */
+/* Ascending in speed. AVXVNNI is AVX2 with VEX-encoded VNNI; VNNI is AVX-512's. */
+enum kern_isa {
+    KERN_SCALAR,
+    KERN_AVX2,
+    KERN_AVXVNNI,
+    KERN_AVX512,
+    KERN_VNNI,
+    KERN_AMX,
+    KERN_N_ISA
+};
+const char *kern_isa_name(enum kern_isa isa); /* "scalar", "avx2", "avxvnni", "avx512", ... */
 int kern_isa_find(const char *name);          /* -1 when unknown */
 bool kern_isa_usable(enum kern_isa isa);      /* by CPUID, XGETBV and the OS's permission */
 enum kern_isa kern_isa_best(void);
@@ -23,10 +31,20 @@ enum kern_isa kern_isa_best(void);
 /* ---- types of stored matrices --------------------------------------------------------------- */
 
 /* Numbered as in GGUF. */
+/* clang-format off */
 enum kern_type {
-    KERN_F32 = 0, KERN_F16 = 1, KERN_Q4_0 = 2, KERN_Q4_1 = 3, KERN_Q8_0 = 8, KERN_BF16 = 30,
+    KERN_F32 = 0, KERN_F16 = 1, KERN_BF16 = 30,
+    KERN_Q4_0 = 2, KERN_Q4_1 = 3, KERN_Q5_0 = 6, KERN_Q5_1 = 7, KERN_Q8_0 = 8, KERN_MXFP4 = 39,
+    KERN_Q2_K = 10, KERN_Q3_K = 11, KERN_Q4_K = 12, KERN_Q5_K = 13, KERN_Q6_K = 14,
+    KERN_IQ4_NL = 20, KERN_IQ4_XS = 23, KERN_IQ3_XXS = 18, KERN_IQ3_S = 21, KERN_IQ2_XXS = 16,
+    KERN_IQ2_XS = 17, KERN_IQ2_S = 22, KERN_IQ1_S = 19, KERN_IQ1_M = 29, KERN_TQ1_0 = 34,
+    KERN_TQ2_0 = 35, KERN_TYPE_END = 40
 };
-bool kern_type_known(int type);
+/* clang-format on */
+const char *kern_type_name(int type); /* "Q4_K"; NULL when there are no products for it */
+static inline bool kern_type_known(int type) {
+    return kern_type_name(type) != NULL;
+}
 
 /* A weight matrix of n rows (outputs) of k numbers, repacked: rows in groups of KERN_GROUP, the
  * rows of a group interleaved so that SIMD lanes are weight rows. n is padded with zero rows. */
@@ -36,7 +54,9 @@ typedef struct kern_mat {
     int n, k;
     void *data; /* kern_mat_size bytes, 64-byte aligned */
 } kern_mat;
-static inline int kern_n_groups(int n) { return (n + KERN_GROUP - 1) / KERN_GROUP; }
+static inline int kern_n_groups(int n) {
+    return (n + KERN_GROUP - 1) / KERN_GROUP;
+}
 size_t kern_mat_size(enum kern_type type, int n, int k);
 /* Repacks groups [group0, group1) of m from `rows`, n rows of k numbers in GGUF's layout. */
 void kern_pack(const kern_mat *m, const void *rows, int group0, int group1);
@@ -45,10 +65,13 @@ void kern_unpack_row(const kern_mat *m, int row, float *out);
 
 /* ---- activations ---------------------------------------------------------------------------- */
 
-/* What a product takes on its activation side: quantised rows for integer types, plain float rows
- * for F32, F16, BF16. A row's bytes depend on that row alone. Rows start 64-byte aligned. Types of
- * equal kern_act_stride take the same rows, so that one set serves several matrices. For integer
- * types k is a multiple of KERN_BLOCK. */
+/* What a product takes on its activation side: plain float rows for F32, F16 and BF16; 8-bit rows
+ * for integer types, with one scale for every 32 numbers, or for every 256 where the type has
+ * blocks of 256 (K-quants, IQ4_XS, ...). A row's bytes depend on that row alone. Rows start 64-byte
+ * aligned. Types of one form take the same rows, so that one set serves several matrices; the
+ * strides of different forms differ. k is a multiple of the block. */
+enum kern_form { KERN_FORM_FLOAT, KERN_FORM_32, KERN_FORM_256 };
+enum kern_form kern_form_of(enum kern_type type);
 size_t kern_act_stride(enum kern_type type, int k); /* bytes from one row to the next */
 
 /* What a feed-forward layer does between its products. */
@@ -66,11 +89,13 @@ enum kern_activation {
  * in kv type F16 or F32. Pages sit at absolute positions; KERN_CHUNK tokens (a super-chunk) are
  * the fixed unit in which partial results are formed. */
 enum { KERN_PAGE = 64, KERN_CHUNK = 512, KERN_CHUNK_PAGES = KERN_CHUNK / KERN_PAGE };
-enum { KERN_MAX_HEAD = 576 }; /* numbers of a key or value */
+enum { KERN_MAX_HEAD = 576 };                           /* numbers of a key or value */
 size_t kern_kv_size(enum kern_type kv, int dk, int dv); /* bytes of one block, a multiple of 64 */
 
 /* A partial result: max score m, sum l of e^(s-m), and Σ e^(s-m)·v, in this order: dv+2 floats. */
-static inline size_t kern_partial_floats(int dv) { return (size_t)dv + 2; }
+static inline size_t kern_partial_floats(int dv) {
+    return (size_t)dv + 2;
+}
 
 typedef struct kern_attend {
     enum kern_type kv;
@@ -82,8 +107,8 @@ typedef struct kern_attend {
     const float *const *q;   /* each row's query, dk floats, already scaled */
     const int *begin, *end;  /* the row sees tokens [begin, end) of this super-chunk,
                               * 0 <= begin and end <= 64·n_pages */
-    float *const *partial;   /* out: dv+2 floats for each row; rows seeing nothing get m=-inf, l=0 */
-    void *scratch;           /* kern_attend_scratch bytes, 64-byte aligned, one for each thread */
+    float *const *partial; /* out: dv+2 floats for each row; rows seeing nothing get m=-inf, l=0 */
+    void *scratch;         /* kern_attend_scratch bytes, 64-byte aligned, one for each thread */
 } kern_attend;
 size_t kern_attend_scratch(int dk, int dv);
 
@@ -97,7 +122,7 @@ typedef struct kern {
 
     /* out[i][j] = Σ_k w[j][k]·act[i][k] for rows i in [0, m) and outputs j of the row groups
      * [group0, group1); with `add`, that sum is added to what stands in out. The sum is one float
-     * chain over blocks of 32 (floats: over k), ascending; see gemm_ref.c.
+     * chain over blocks (floats: over k), ascending; see gemm_ref.c.
      * act: m rows, act_stride bytes apart; out rows are out_stride floats apart. Outputs >= w->n
      * are not written.
      * Fast shapes: 64 to 128 rows, a multiple of 16, times 8 to 16 groups for prefill; for a few
@@ -134,8 +159,7 @@ typedef struct kern {
     void (*attend)(const kern_attend *a);
     /* Folds n partials (stride floats apart) in ascending order; out[dv] = o / l. `sink` is the
      * score of a token without a value that comes first; -inf: there is none. */
-    void (*attend_fold)(int dv, int n, const float *partial, size_t stride, float sink,
-                        float *out);
+    void (*attend_fold)(int dv, int n, const float *partial, size_t stride, float sink, float *out);
 
     /* Greatest element; the lowest index among equals; NaN never wins. n >= 1. */
     int (*argmax)(int n, const float *x);

@@ -5,16 +5,28 @@
  *
  *      quants: nb × quant_size │ scales: nb × scale_size │ padding to 64 bytes
  *
- *  type           block  quants of one block                               scales of one block
- *  F32 F16 BF16       1  number[lane]                                      none
- *  Q8_0              32  8 vectors v: byte 4·lane+j = q[4v+j] + 128        d[lane]
- *  Q4_0              32  4 vectors v: byte 4·lane+j = q[4v+j] | q[16+4v+j] << 4    d[lane]
- *  Q4_1              32  the same                                          d[lane], m[lane]
+ * Float types have blocks of one number, number[lane], and no scales.
  *
- * A vector is 64 bytes: four consecutive k of each lane, as the byte products of VNNI and AMX take
- * them. Quants are unsigned, so that they meet signed activations in one VPDPBUSD or VPMADDUBSW;
- * the offset (8 or 128) comes off as offset·Σ activations, which is exact. Scales are binary16 as
- * in the file. Quants and scales lie apart to keep every vector inside one cache line. */
+ * Integer types keep unsigned quants of 2 to 8 bits. 32 consecutive k are `bits` vectors of 64
+ * bytes; byte 4·lane+j of vector v belongs to k = 4v+j, four consecutive k of each lane, as the
+ * byte products of VNNI and AMX take them. With q[v] for all of these bytes:
+ *
+ *      8 bits   8 vectors  q[v]
+ *      4 bits   4 vectors  q[v] | q[v+4] << 4                           also the low bits of 5 and
+ * 6 2 bits   2 vectors  q[v] | q[v+2] << 2 | q[v+4] << 4 | q[v+6] << 6    the low bits of 3, too 1
+ * bit    1 vector   Σ q[v] << v 3 = 2 + 1, 5 = 4 + 1, 6 = 4 + 2: the vectors of the low bits, then
+ * those of the high bits
+ *
+ * A quant is a number plus the type's offset, or an index into a codebook of 16 numbers. Unsigned
+ * quants meet signed activations in one VPDPBUSD or VPMADDUBSW; the offset comes off as
+ * offset·Σ activations, which is exact. The scales of a block, lanes together:
+ *
+ *      d[lane]        binary16, or bfloat16 for MXFP4, whose scales are powers of two
+ *      min[lane]      binary16; only types with minimums
+ *      sub[j][lane]   8 bits, only blocks of 256: 16 sub-scales of 16 numbers or 8 of 32
+ *      submin[j][lane]     only those with minimums; Q2_K has sub | submin << 4 in one byte
+ *
+ * Quants and scales lie apart to keep every vector inside one cache line. */
 #ifndef KERN_INTERNAL_H
 #define KERN_INTERNAL_H
 
@@ -35,16 +47,55 @@
 
 /* ---- types (pack.c) ------------------------------------------------------------------------- */
 
+/* One block of a row of an integer type, taken apart (blocks.c, codebook.c). */
+typedef struct kern_block {
+    uint16_t d, min;
+    int8_t sub[16];
+    uint8_t submin[16];
+    uint8_t q[256]; /* a multiple of 4 bytes, whole words */
+} kern_block;
+
 typedef struct kern_layout {
-    int block;         /* numbers of k in a block */
+    const char *name;
+    int block;         /* numbers of k in a block: 1, 32, 256 */
     size_t file_size;  /* bytes of one row's block in GGUF */
     size_t quant_size; /* bytes of one group's block, packed */
     size_t scale_size;
-    void (*pack_row)(const uint8_t *row, int n_blocks, int lane, uint8_t *quants, uint8_t *scales);
-    void (*unpack_row)(const uint8_t *quants, const uint8_t *scales, int lane, int n_blocks,
-                       float *out);
+    /* Integer types: */
+    void (*take_apart)(const uint8_t *file, kern_block *b);
+    int bits;               /* of a quant */
+    int offset;             /* number = quant - offset */
+    const int8_t *codebook; /* or number = codebook[quant]; the offset is then 128 */
+    int n_sub;              /* 0, 8, 16 */
+    bool has_min, joint_sub, wide_exponent; /* joint: as Q2_K; wide: as MXFP4 */
+    float factor;                           /* of d: a power of two */
 } kern_layout;
 const kern_layout *kern_layout_of(int type); /* NULL when unknown */
+
+/* Taking blocks apart: TYPE_take(file, block). */
+#define KERN_TAKE(type) void kern_take_##type(const uint8_t *file, kern_block *b)
+KERN_TAKE(q4_0);
+KERN_TAKE(q4_1);
+KERN_TAKE(q5_0);
+KERN_TAKE(q5_1);
+KERN_TAKE(q8_0);
+KERN_TAKE(q2_k);
+KERN_TAKE(q3_k);
+KERN_TAKE(q4_k);
+KERN_TAKE(q5_k);
+KERN_TAKE(q6_k);
+KERN_TAKE(iq4_nl);
+KERN_TAKE(iq4_xs);
+KERN_TAKE(mxfp4);
+KERN_TAKE(iq2_xxs);
+KERN_TAKE(iq2_xs);
+KERN_TAKE(iq2_s);
+KERN_TAKE(iq3_xxs);
+KERN_TAKE(iq3_s);
+KERN_TAKE(iq1_s);
+KERN_TAKE(iq1_m);
+KERN_TAKE(tq1_0);
+KERN_TAKE(tq2_0);
 
 /* One group of a packed matrix. */
 typedef struct kern_group {
@@ -53,17 +104,34 @@ typedef struct kern_group {
 } kern_group;
 kern_group kern_group_of(const kern_mat *m, int group);
 
+/* The scales of one lane's block, and the numbers of 32 of its k: what the scalar code works on. */
+typedef struct kern_scales {
+    float d, min;
+    int sub[16], submin[16]; /* of 16 numbers each */
+} kern_scales;
+void kern_read_scales(const kern_layout *l, const uint8_t *scales, int lane, kern_scales *out);
+void kern_read_numbers(const kern_layout *l, const uint8_t *quants, int lane, int16_t out[32]);
+
 /* ---- activation rows of integer types -------------------------------------------------------- */
 
-/* A row is int8 q[k] in ±127, then one of these for each block of 32; x ≈ d·q. */
+/* A row is int8 q[k] in ±127, then one of these for each block of 32 or 256; x ≈ d·q. */
 typedef struct kern_act {
     float d;
-    float s;      /* d · Σq */
-    int32_t n8;   /* -8 · Σq */
-    int32_t n128; /* -128 · Σq */
+    float s;               /* d · Σq */
+    int32_t n8, n16, n128; /* -8 · Σq and so on */
 } kern_act;
+
+typedef struct kern_act256 {
+    float d;
+    int16_t sum[16]; /* Σq of each 16 */
+} kern_act256;
+
 static inline const kern_act *kern_act_blocks(const void *row, int k) {
     return (const kern_act *)((const char *)row + k);
+}
+
+static inline const kern_act256 *kern_act_blocks256(const void *row, int k) {
+    return (const kern_act256 *)((const char *)row + k);
 }
 
 /* ---- the ladder ------------------------------------------------------------------------------ */
@@ -76,6 +144,7 @@ void kern_attend_init(kern *k); /* attend_ref.c: kv_put, kv_copy, attend, attend
 
 /* A product cut into tiles: up to some activation rows against one group. */
 typedef struct kern_tile {
+    enum kern_type type;
     kern_group g;
     int k, rows;
     const char *act;
@@ -94,6 +163,7 @@ void kern_gemm_walk(KERN_GEMM_ARGS, int max_rows, void (*run)(const kern_tile *t
 void kern_act_row_avx2(enum kern_type type, int k, const float *x, void *row);
 void kern_act_row_avx512(enum kern_type type, int k, const float *x, void *row);
 void kern_gemm_avx2(KERN_GEMM_ARGS);
+void kern_gemm_avxvnni(KERN_GEMM_ARGS);
 void kern_gemm_avx512(KERN_GEMM_ARGS);
 void kern_gemm_vnni(KERN_GEMM_ARGS);
 void kern_gemm_amx(KERN_GEMM_ARGS);

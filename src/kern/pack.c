@@ -1,132 +1,139 @@
+/* Repacking matrices, and reading single numbers back. The layout is drawn in kern_internal.h. */
 #include "kern_internal.h"
 
 enum { VECTOR = 64 };
 
-static inline void put_scale(uint8_t *scales, int lane, const uint8_t *half) {
-    memcpy(scales + 2 * lane, half, 2);
+/* ---- float types ----------------------------------------------------------------------------- */
+
+static void pack_floats(const uint8_t *row, size_t size, int n, int lane, uint8_t *quants) {
+    for (int i = 0; i < n; i++)
+        memcpy(quants + KERN_GROUP * size * (size_t)i + size * (size_t)lane, row + size * (size_t)i,
+               size);
 }
 
-static inline float get_scale(const uint8_t *scales, int lane) {
+static float read_float(enum kern_type type, const uint8_t *quants, int lane) {
+    if (type == KERN_F32) {
+        float x;
+        memcpy(&x, quants + 4 * lane, sizeof x);
+        return x;
+    }
     uint16_t half;
-    memcpy(&half, scales + 2 * lane, 2);
-    return f32_of_f16(half);
+    memcpy(&half, quants + 2 * lane, sizeof half);
+    return type == KERN_F16 ? f32_of_f16(half) : f32_of_bf16(half);
 }
 
-/* ---- F32, F16, BF16 -------------------------------------------------------------------------- */
+/* ---- quants ---------------------------------------------------------------------------------- */
 
-static void pack_f32(const uint8_t *row, int n, int lane, uint8_t *quants, uint8_t *scales) {
-    for (int i = 0; i < n; i++) memcpy(quants + 64 * (size_t)i + 4 * lane, row + 4 * (size_t)i, 4);
+/* Four quants a word: those of k = 4v..4v+3 of one lane. */
+static inline uint32_t word_at(const uint8_t *p) {
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    return word;
 }
 
-static void unpack_f32(const uint8_t *quants, const uint8_t *scales, int lane, int n, float *out) {
-    for (int i = 0; i < n; i++) memcpy(out + i, quants + 64 * (size_t)i + 4 * lane, 4);
+static inline void put_word(uint8_t *p, uint32_t word) {
+    memcpy(p, &word, sizeof word);
 }
 
-static void pack_16(const uint8_t *row, int n, int lane, uint8_t *quants, uint8_t *scales) {
-    for (int i = 0; i < n; i++) memcpy(quants + 32 * (size_t)i + 2 * lane, row + 2 * (size_t)i, 2);
-}
-
-static void unpack_f16(const uint8_t *quants, const uint8_t *scales, int lane, int n, float *out) {
-    for (int i = 0; i < n; i++) out[i] = get_scale(quants + 32 * (size_t)i, lane);
-}
-
-static void unpack_bf16(const uint8_t *quants, const uint8_t *scales, int lane, int n, float *out) {
-    for (int i = 0; i < n; i++) {
-        uint16_t half;
-        memcpy(&half, quants + 32 * (size_t)i + 2 * lane, 2);
-        out[i] = f32_of_bf16(half);
+/* Packs 32 quants of a lane. */
+static void put_quants(int bits, const uint8_t *q, int lane, uint8_t *quants) {
+    uint8_t *to = quants + 4 * lane;
+    uint32_t word[8];
+    for (int v = 0; v < 8; v++) word[v] = word_at(q + 4 * v);
+    if (bits == 8) {
+        for (int v = 0; v < 8; v++) put_word(to + VECTOR * v, word[v]);
+        return;
+    }
+    const uint32_t ones = 0x01010101;
+    if (bits >= 4) {
+        for (int v = 0; v < 4; v++, to += VECTOR)
+            put_word(to, (word[v] & 15 * ones) | (word[v + 4] & 15 * ones) << 4);
+        for (int v = 0; v < 8; v++) word[v] = word[v] >> 4 & 15 * ones;
+        bits -= 4;
+    }
+    if (bits >= 2) {
+        for (int v = 0; v < 2; v++, to += VECTOR)
+            put_word(to, (word[v] & 3 * ones) | (word[v + 2] & 3 * ones) << 2 |
+                             (word[v + 4] & 3 * ones) << 4 | (word[v + 6] & 3 * ones) << 6);
+        for (int v = 0; v < 8; v++) word[v] = word[v] >> 2 & 3 * ones;
+        bits -= 2;
+    }
+    if (bits) {
+        uint32_t all = 0;
+        for (int v = 0; v < 8; v++) all |= (word[v] & ones) << v;
+        put_word(to, all);
     }
 }
 
-/* ---- Q8_0: {f16 d; int8 q[32]}, x = d·q ------------------------------------------------------ */
+static void get_quants(int bits, const uint8_t *quants, int lane, uint8_t q[32]) {
+    const uint8_t *from = quants + 4 * lane;
+    uint32_t word[8] = {0};
+    int shift = 0;
+    const uint32_t ones = 0x01010101;
+    if (bits == 8)
+        for (int v = 0; v < 8; v++) word[v] = word_at(from + VECTOR * v);
+    if (bits >= 4 && bits < 8) {
+        for (int v = 0; v < 8; v++)
+            word[v] = word_at(from + VECTOR * (v % 4)) >> v / 4 * 4 & 15 * ones;
+        from += 4 * VECTOR, shift = 4;
+    }
+    if (bits < 8 && bits - shift >= 2) {
+        for (int v = 0; v < 8; v++)
+            word[v] |= (word_at(from + VECTOR * (v % 2)) >> v / 2 * 2 & 3 * ones) << shift;
+        from += 2 * VECTOR, shift += 2;
+    }
+    if (bits < 8 && bits > shift)
+        for (int v = 0; v < 8; v++) word[v] |= (word_at(from) >> v & ones) << shift;
+    for (int v = 0; v < 8; v++) put_word(q + 4 * v, word[v]);
+}
 
-static void pack_q8_0(const uint8_t *row, int n, int lane, uint8_t *quants, uint8_t *scales) {
-    for (int b = 0; b < n; b++, row += 34, quants += 8 * VECTOR, scales += 32) {
-        put_scale(scales, lane, row);
-        for (int v = 0; v < 8; v++) {
-            uint32_t four;
-            memcpy(&four, row + 2 + 4 * v, 4);
-            four ^= 0x80808080;
-            memcpy(quants + VECTOR * v + 4 * lane, &four, 4);
-        }
+void kern_read_numbers(const kern_layout *l, const uint8_t *quants, int lane, int16_t out[32]) {
+    uint8_t q[32];
+    get_quants(l->bits, quants, lane, q);
+    for (int i = 0; i < 32; i++)
+        out[i] = l->codebook ? l->codebook[q[i]] : (int16_t)(q[i] - l->offset);
+}
+
+/* ---- scales ---------------------------------------------------------------------------------- */
+
+static inline void put_half(uint8_t *halves, int lane, uint16_t half) {
+    memcpy(halves + 2 * lane, &half, sizeof half);
+}
+
+static inline uint16_t get_half(const uint8_t *halves, int lane) {
+    uint16_t half;
+    memcpy(&half, halves + 2 * lane, sizeof half);
+    return half;
+}
+
+static void put_scales(const kern_layout *l, const kern_block *b, int lane, uint8_t *scales) {
+    put_half(scales, lane, b->d);
+    if (l->has_min) put_half(scales + 32, lane, b->min);
+    uint8_t *sub = scales + (l->has_min ? 64 : 32) + lane, *submin = sub + KERN_GROUP * l->n_sub;
+    for (int j = 0; j < l->n_sub; j++) {
+        if (l->joint_sub)
+            sub[KERN_GROUP * j] = (uint8_t)(b->sub[j] | b->submin[j] << 4);
+        else
+            sub[KERN_GROUP * j] = (uint8_t)b->sub[j];
+        if (l->has_min && !l->joint_sub) submin[KERN_GROUP * j] = b->submin[j];
     }
 }
 
-static void unpack_q8_0(const uint8_t *quants, const uint8_t *scales, int lane, int n, float *out) {
-    for (int b = 0; b < n; b++, quants += 8 * VECTOR, scales += 32, out += 32)
-        for (int i = 0; i < 32; i++)
-            out[i] = (float)(quants[VECTOR * (i / 4) + 4 * lane + i % 4] - 128) *
-                     get_scale(scales, lane);
-}
-
-/* ---- Q4_0: {f16 d; nibbles q[16]}, x = d·(q - 8); Q4_1: {f16 d, m; …}, x = d·q + m ----------- */
-
-static inline void pack_nibbles(const uint8_t *nibbles, int lane, uint8_t *quants) {
-    for (int v = 0; v < 4; v++) memcpy(quants + VECTOR * v + 4 * lane, nibbles + 4 * v, 4);
-}
-
-static inline int nibble(const uint8_t *quants, int lane, int i) {
-    return quants[VECTOR * (i % 16 / 4) + 4 * lane + i % 4] >> (i < 16 ? 0 : 4) & 15;
-}
-
-static void pack_q4_0(const uint8_t *row, int n, int lane, uint8_t *quants, uint8_t *scales) {
-    for (int b = 0; b < n; b++, row += 18, quants += 4 * VECTOR, scales += 32) {
-        put_scale(scales, lane, row);
-        pack_nibbles(row + 2, lane, quants);
-    }
-}
-
-static void unpack_q4_0(const uint8_t *quants, const uint8_t *scales, int lane, int n, float *out) {
-    for (int b = 0; b < n; b++, quants += 4 * VECTOR, scales += 32, out += 32)
-        for (int i = 0; i < 32; i++)
-            out[i] = (float)(nibble(quants, lane, i) - 8) * get_scale(scales, lane);
-}
-
-static void pack_q4_1(const uint8_t *row, int n, int lane, uint8_t *quants, uint8_t *scales) {
-    for (int b = 0; b < n; b++, row += 20, quants += 4 * VECTOR, scales += 64) {
-        put_scale(scales, lane, row);
-        put_scale(scales + 32, lane, row + 2);
-        pack_nibbles(row + 4, lane, quants);
-    }
-}
-
-static void unpack_q4_1(const uint8_t *quants, const uint8_t *scales, int lane, int n, float *out) {
-    for (int b = 0; b < n; b++, quants += 4 * VECTOR, scales += 64, out += 32) {
-        float d = get_scale(scales, lane), m = get_scale(scales + 32, lane);
-        for (int i = 0; i < 32; i++) out[i] = (float)nibble(quants, lane, i) * d + m;
+void kern_read_scales(const kern_layout *l, const uint8_t *scales, int lane, kern_scales *out) {
+    uint16_t d = get_half(scales, lane);
+    out->d = (l->wide_exponent ? f32_of_bf16(d) : f32_of_f16(d)) * l->factor;
+    out->min = l->has_min ? f32_of_f16(get_half(scales + 32, lane)) : 0;
+    if (!l->n_sub) return;
+    const uint8_t *sub = scales + (l->has_min ? 64 : 32) + lane,
+                  *submin = sub + KERN_GROUP * l->n_sub;
+    for (int i = 0; i < 16; i++) {
+        int at = KERN_GROUP * (i * l->n_sub / 16);
+        out->sub[i] = l->joint_sub ? sub[at] & 15 : (int8_t)sub[at];
+        out->submin[i] = l->joint_sub ? sub[at] >> 4 : l->has_min ? submin[at] : 0;
     }
 }
 
 /* ---- matrices -------------------------------------------------------------------------------- */
-
-const kern_layout *kern_layout_of(int type) {
-    static const kern_layout f32 = {1, 4, 64, 0, pack_f32, unpack_f32};
-    static const kern_layout f16 = {1, 2, 32, 0, pack_16, unpack_f16};
-    static const kern_layout bf16 = {1, 2, 32, 0, pack_16, unpack_bf16};
-    static const kern_layout q8_0 = {32, 34, 8 * VECTOR, 32, pack_q8_0, unpack_q8_0};
-    static const kern_layout q4_0 = {32, 18, 4 * VECTOR, 32, pack_q4_0, unpack_q4_0};
-    static const kern_layout q4_1 = {32, 20, 4 * VECTOR, 64, pack_q4_1, unpack_q4_1};
-    switch (type) {
-    case KERN_F32:
-        return &f32;
-    case KERN_F16:
-        return &f16;
-    case KERN_BF16:
-        return &bf16;
-    case KERN_Q8_0:
-        return &q8_0;
-    case KERN_Q4_0:
-        return &q4_0;
-    case KERN_Q4_1:
-        return &q4_1;
-    default:
-        return NULL;
-    }
-}
-
-bool kern_type_known(int type) {
-    return kern_layout_of(type) != NULL;
-}
 
 static size_t round_up_64(size_t size) {
     return (size + 63) & ~(size_t)63;
@@ -150,6 +157,21 @@ kern_group kern_group_of(const kern_mat *m, int group) {
                         .n_lanes = n_left < KERN_GROUP ? n_left : KERN_GROUP};
 }
 
+static void pack_row(const kern_layout *l, const uint8_t *row, int n_blocks, int lane,
+                     uint8_t *quants, uint8_t *scales) {
+    if (l->block == 1) {
+        pack_floats(row, l->file_size, n_blocks, lane, quants);
+        return;
+    }
+    kern_block block;
+    for (int b = 0; b < n_blocks; b++, row += l->file_size, scales += l->scale_size) {
+        l->take_apart(row, &block);
+        put_scales(l, &block, lane, scales);
+        for (int i = 0; i < l->block; i += 32, quants += VECTOR * l->bits)
+            put_quants(l->bits, block.q + i, lane, quants);
+    }
+}
+
 void kern_pack(const kern_mat *m, const void *rows, int group0, int group1) {
     const kern_layout *l = kern_layout_of(m->type);
     size_t size = group_size(l, m->k), row_size = (size_t)(m->k / l->block) * l->file_size;
@@ -160,23 +182,52 @@ void kern_pack(const kern_mat *m, const void *rows, int group0, int group1) {
         if (g.n_lanes < KERN_GROUP) memset(quants, 0, size);
         const uint8_t *row = (const uint8_t *)rows + (size_t)group * KERN_GROUP * row_size;
         for (int lane = 0; lane < g.n_lanes; lane++, row += row_size)
-            l->pack_row(row, g.n_blocks, lane, quants, scales);
+            pack_row(l, row, g.n_blocks, lane, quants, scales);
+    }
+}
+
+/* As ggml: d·q, d·q + min; (d·sub)·q - min·submin. All products but the last of Q6_K are exact. */
+static void unpack_block(const kern_layout *l, const uint8_t *quants, const uint8_t *scales,
+                         int lane, float *out) {
+    kern_scales s;
+    kern_read_scales(l, scales, lane, &s);
+    for (int i0 = 0; i0 < l->block; i0 += 32, quants += VECTOR * l->bits) {
+        int16_t number[32];
+        kern_read_numbers(l, quants, lane, number);
+        for (int i = 0; i < 32; i++, out++) {
+            if (l->block == 32) {
+                *out = (float)number[i] * s.d;
+                if (l->has_min) *out += s.min;
+            } else {
+                int j = (i0 + i) / 16;
+                *out = s.d * (float)s.sub[j] * (float)number[i];
+                if (l->has_min) *out -= s.min * (float)s.submin[j];
+            }
+        }
     }
 }
 
 void kern_unpack_row(const kern_mat *m, int row, float *out) {
+    const kern_layout *l = kern_layout_of(m->type);
     kern_group g = kern_group_of(m, row / KERN_GROUP);
-    kern_layout_of(m->type)->unpack_row(g.quants, g.scales, row % KERN_GROUP, g.n_blocks, out);
-}
-
-void kern_widen(enum kern_type type, size_t n, const void *from, float *to) {
-    const uint16_t *half = from;
-    for (size_t i = 0; type == KERN_F16 && i < n; i++) to[i] = f32_of_f16(half[i]);
-    for (size_t i = 0; type == KERN_BF16 && i < n; i++) to[i] = f32_of_bf16(half[i]);
-    if (type == KERN_F32) memcpy(to, from, n * sizeof *to);
+    for (int b = 0; b < g.n_blocks; b++) {
+        const uint8_t *quants = g.quants + (size_t)b * l->quant_size;
+        if (l->block == 1)
+            out[b] = read_float(m->type, quants, row % KERN_GROUP);
+        else
+            unpack_block(l, quants, g.scales + (size_t)b * l->scale_size, row % KERN_GROUP,
+                         out + b * l->block);
+    }
 }
 
 size_t kern_act_stride(enum kern_type type, int k) {
-    if (kern_layout_of(type)->block == 1) return round_up_64((size_t)k * sizeof(float));
-    return round_up_64((size_t)k + (size_t)(k / KERN_BLOCK) * sizeof(kern_act));
+    size_t n = (size_t)k;
+    switch (kern_form_of(type)) {
+    case KERN_FORM_FLOAT:
+        return round_up_64(n * sizeof(float));
+    case KERN_FORM_32:
+        return round_up_64(n + n / 32 * sizeof(kern_act));
+    default:
+        return round_up_64(n + n / 256 * sizeof(kern_act256));
+    }
 }

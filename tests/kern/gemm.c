@@ -4,32 +4,48 @@
 
 #include <stdio.h>
 
-static const enum kern_type types[] = {KERN_F32,  KERN_F16,  KERN_BF16,
-                                       KERN_Q8_0, KERN_Q4_0, KERN_Q4_1};
-enum { N_TYPES = sizeof types / sizeof *types };
+/* Blocks as GGUF defines them: numbers, bytes, where binary16 scales lie (-1: nowhere). */
+static const struct format {
+    enum kern_type type;
+    int block, size, halves[2];
+} formats[] = {
+    {KERN_F32, 1, 4, {-1, -1}},       {KERN_F16, 1, 2, {0, -1}},
+    {KERN_BF16, 1, 2, {-1, -1}},      {KERN_Q8_0, 32, 34, {0, -1}},
+    {KERN_Q4_0, 32, 18, {0, -1}},     {KERN_Q4_1, 32, 20, {0, 2}},
+    {KERN_Q5_0, 32, 22, {0, -1}},     {KERN_Q5_1, 32, 24, {0, 2}},
+    {KERN_IQ4_NL, 32, 18, {0, -1}},   {KERN_MXFP4, 32, 17, {-1, -1}},
+    {KERN_Q2_K, 256, 84, {80, 82}},   {KERN_Q3_K, 256, 110, {108, -1}},
+    {KERN_Q4_K, 256, 144, {0, 2}},    {KERN_Q5_K, 256, 176, {0, 2}},
+    {KERN_Q6_K, 256, 210, {208, -1}}, {KERN_IQ4_XS, 256, 136, {0, -1}},
+    {KERN_IQ3_XXS, 256, 98, {0, -1}}, {KERN_IQ3_S, 256, 110, {0, -1}},
+    {KERN_IQ2_XXS, 256, 66, {0, -1}}, {KERN_IQ2_XS, 256, 74, {0, -1}},
+    {KERN_IQ2_S, 256, 82, {0, -1}},   {KERN_IQ1_S, 256, 50, {0, -1}},
+    {KERN_IQ1_M, 256, 56, {-1, -1}},  {KERN_TQ1_0, 256, 54, {52, -1}},
+    {KERN_TQ2_0, 256, 66, {64, -1}},
+};
+enum { N_TYPES = sizeof formats / sizeof *formats };
 
-static bool is_integer(enum kern_type type) {
-    return type == KERN_Q8_0 || type == KERN_Q4_0 || type == KERN_Q4_1;
+static const struct format *format_of(enum kern_type type) {
+    for (int i = 0; i < N_TYPES; i++)
+        if (formats[i].type == type) return &formats[i];
+    fail_msg("no format %d", (int)type);
+    return NULL;
 }
 
-/* Bytes of one block in GGUF, of one number for float types. */
-static size_t file_block(enum kern_type type) {
-    switch (type) {
-    case KERN_F32:
-        return 4;
-    case KERN_Q8_0:
-        return 34;
-    case KERN_Q4_0:
-        return 18;
-    case KERN_Q4_1:
-        return 20;
+static size_t file_row(const struct format *f, int k) {
+    return (size_t)f->size * (size_t)(k / f->block);
+}
+
+static int draw_k(uint64_t *rng, const struct format *f) {
+    static const int ks[] = {32, 64, 96, 160, 256, 544, 576, 1024, 1536};
+    switch (f->block) {
+    case 1:
+        return 1 + draw_below(rng, 300);
+    case 32:
+        return ks[draw_below(rng, 9)];
     default:
-        return 2;
+        return 256 * (1 + draw_below(rng, 6));
     }
-}
-
-static size_t file_row(enum kern_type type, int k) {
-    return file_block(type) * (size_t)(is_integer(type) ? k / KERN_BLOCK : k);
 }
 
 static void *aligned(size_t size) {
@@ -42,27 +58,31 @@ static uint16_t plain_half(uint64_t *rng) { /* 2^-7 <= |x| < 1 */
     return (uint16_t)((draw(rng) & 0x83ff) | (uint64_t)(8 + draw_below(rng, 7)) << 10);
 }
 
+/* One block of ordinary or, when wild, of any size. */
+static void make_block(uint64_t *rng, const struct format *f, bool wild, uint8_t *block) {
+    static const uint8_t extremes[] = {0x00, 0xff, 0x80, 0x7f};
+    int extreme = draw_below(rng, 8);
+    for (int i = 0; i < f->size; i++)
+        block[i] = extreme < 4 ? extremes[extreme] : (uint8_t)draw(rng);
+    for (int i = 0; i < 2; i++) {
+        uint16_t half = wild ? (uint16_t)draw(rng) : plain_half(rng);
+        if (f->halves[i] >= 0) memcpy(block + f->halves[i], &half, sizeof half);
+    }
+    float x = wild ? draw_edge(rng) : draw_unit(rng);
+    if (f->type == KERN_F32) memcpy(block, &x, 4);
+    if (f->type == KERN_BF16) memcpy(block, (char *)&x + 2, 2);
+    if (f->type == KERN_MXFP4) block[0] = (uint8_t)(wild ? draw(rng) : 118 + draw(rng) % 10);
+    if (f->type == KERN_IQ1_M && !wild) block[55] = (uint8_t)((block[55] & 0x8f) | 0x20);
+}
+
 /* Rows as a file holds them; with edges, some scales and numbers are any bits at all. */
 static uint8_t *make_rows(uint64_t *rng, enum kern_type type, int n, int k, bool edges) {
-    size_t block = file_block(type), size = (size_t)n * file_row(type, k);
+    const struct format *f = format_of(type);
+    size_t size = (size_t)n * file_row(f, k);
     uint8_t *rows = malloc(size);
     assert_non_null(rows);
-    for (size_t at = 0; at < size; at += block) {
-        bool wild = edges && draw_below(rng, 50) == 0;
-        float x = wild ? draw_edge(rng) : draw_unit(rng);
-        uint16_t halves[2] = {wild ? (uint16_t)draw(rng) : plain_half(rng), plain_half(rng)};
-        if (type == KERN_F32) {
-            memcpy(rows + at, &x, 4);
-        } else if (type == KERN_BF16) {
-            memcpy(rows + at, (char *)&x + 2, 2);
-        } else {
-            static const uint8_t extremes[] = {0x00, 0xff, 0x80, 0x7f};
-            int extreme = draw_below(rng, 8);
-            for (size_t i = 2; i < block; i++)
-                rows[at + i] = extreme < 4 ? extremes[extreme] : (uint8_t)draw(rng);
-            memcpy(rows + at, halves, type == KERN_Q4_1 ? 4 : 2);
-        }
-    }
+    for (size_t at = 0; at < size; at += (size_t)f->size)
+        make_block(rng, f, edges && draw_below(rng, 50) == 0, rows + at);
     return rows;
 }
 
@@ -113,18 +133,20 @@ static char *make_act(const kern *kern, enum kern_type type, int m, int k, const
 static void unpacking_equals_ggml(void **state) {
     FILE *f = fopen(GOLDEN "/kern/dequant.bin", "rb");
     assert_non_null(f);
-    int32_t head[3];
+    int32_t head[4];
     int n_seen = 0;
     while (fread(head, 4, 1, f) == 1 && head[0] >= 0) {
-        assert_int_equal(fread(head + 1, 4, 2, f), 2);
+        assert_int_equal(fread(head + 1, 4, 3, f), 3);
         enum kern_type type = (enum kern_type)head[0];
         int n = head[1], k = head[2];
         assert_true(kern_type_known((int)type));
-        uint8_t *rows = malloc((size_t)n * file_row(type, k));
+        size_t size = (size_t)head[3];
+        assert_int_equal(size, file_row(format_of(type), k));
+        uint8_t *rows = malloc((size_t)n * size);
         float *expected = malloc(sizeof *expected * (size_t)n * (size_t)k);
         float *found = malloc(sizeof *found * (size_t)k);
         assert_true(rows && expected && found);
-        assert_int_equal(fread(rows, file_row(type, k), (size_t)n, f), n);
+        assert_int_equal(fread(rows, size, (size_t)n, f), n);
         assert_int_equal(fread(expected, sizeof *expected * (size_t)k, (size_t)n, f), n);
         kern_mat w = pack(type, n, k, rows);
         for (int i = 0; i < n; i++) {
@@ -141,23 +163,54 @@ static void unpacking_equals_ggml(void **state) {
 static void unknown_types_are_unknown(void **state) {
     for (int type = -2; type < 64; type++) {
         bool listed = false;
-        for (int i = 0; i < N_TYPES; i++) listed |= (int)types[i] == type;
+        for (int i = 0; i < N_TYPES; i++) listed |= (int)formats[i].type == type;
         assert_int_equal(kern_type_known(type), listed);
     }
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* The numbers that an activation row stands for. */
+/* The numbers that an activation row stands for: q[k], then for each block of 32 {f32 d, s; int32
+ * -8·Σq, -16·Σq, -128·Σq}, or for each of 256 {f32 d; int16 Σq[16]}. */
 static void read_act(enum kern_type type, int k, const char *row, float *x) {
-    if (!is_integer(type)) {
+    int block = format_of(type)->block, size = block == 32 ? 20 : 36;
+    if (block == 1) {
         memcpy(x, row, (size_t)k * sizeof *x);
         return;
     }
-    for (int i = 0; i < k; i++) { /* q[k], then {d, s, n8, n128} for each block */
+    for (int i = 0; i < k; i++) {
         float d;
-        memcpy(&d, row + k + 16 * (i / KERN_BLOCK), sizeof d);
+        memcpy(&d, row + k + size * (i / block), sizeof d);
         x[i] = d * (float)((const int8_t *)row)[i];
+    }
+}
+
+/* One block: quantised to nearest, with the sums that stand in its record. */
+static void check_block(int block, const float *x, const int8_t *q, const char *record) {
+    double amax = 0;
+    for (int i = 0; i < block; i++) amax = fmax(amax, fabs(x[i]));
+    double step = amax / 127;
+    int sum = 0, sums[16] = {0};
+    for (int i = 0; i < block; i++) {
+        assert_true(q[i] >= -127);
+        assert_near(x[i], (float)(q[i] * step), step * 0.50001);
+        sum += q[i];
+        sums[i / 16] += q[i];
+    }
+    float ds[2];
+    int32_t offsets[3];
+    int16_t found[16];
+    memcpy(ds, record, 8);
+    memcpy(offsets, record + 8, 12);
+    memcpy(found, record + 4, block == 32 ? 0 : 32);
+    assert_near(step, ds[0], step * 0x1p-23);
+    if (block == 32) {
+        assert_near(step * sum, ds[1], step * (abs(sum) + 1) * 0x1p-22);
+        assert_int_equal(offsets[0], -8 * sum);
+        assert_int_equal(offsets[1], -16 * sum);
+        assert_int_equal(offsets[2], -128 * sum);
+    } else {
+        for (int j = 0; j < 16; j++) assert_int_equal(found[j], sums[j]);
     }
 }
 
@@ -166,40 +219,34 @@ static void activations_round_to_nearest(void **state) {
     kern kern;
     kern_init(&kern, KERN_SCALAR);
     for (int round = 0; round < 200; round++) {
-        int k = KERN_BLOCK * (1 + draw_below(&rng, 8));
+        enum kern_type type = round % 2 ? KERN_Q4_1 : KERN_Q4_K;
+        int block = format_of(type)->block, k = block * (1 + draw_below(&rng, 8));
         float *x = make_numbers(&rng, 1, k, false);
-        char *act = make_act(&kern, KERN_Q4_1, 1, k, x);
-        for (int b = 0; b < k / KERN_BLOCK; b++) {
-            const float *block = x + b * KERN_BLOCK;
-            double amax = 0;
-            for (int i = 0; i < KERN_BLOCK; i++) amax = fmax(amax, fabs(block[i]));
-            double step = amax / 127;
-            int sum = 0;
-            for (int i = 0; i < KERN_BLOCK; i++) {
-                int q = ((const int8_t *)act)[b * KERN_BLOCK + i];
-                assert_true(q >= -127 && q <= 127);
-                assert_near(block[i], (float)(q * step), step * 0.50001);
-                sum += q;
-            }
-            float ds[2];
-            int32_t offsets[2];
-            memcpy(ds, act + k + 16 * b, 8);
-            memcpy(offsets, act + k + 16 * b + 8, 8);
-            assert_near(step, ds[0], step * 0x1p-23);
-            assert_near(step * sum, ds[1], step * (abs(sum) + 1) * 0x1p-22);
-            assert_int_equal(offsets[0], -8 * sum);
-            assert_int_equal(offsets[1], -128 * sum);
-        }
+        char *act = make_act(&kern, type, 1, k, x);
+        for (int b = 0; b < k / block; b++)
+            check_block(block, x + b * block, (const int8_t *)act + b * block,
+                        act + k + (block == 32 ? 20 : 36) * b);
         free(x), free(act);
     }
+}
+
+/* Types share rows exactly when they are of one form, and then their strides are equal. */
+static void forms_differ_in_stride(void **state) {
+    for (int i = 0; i < N_TYPES; i++)
+        for (int j = 0; j < N_TYPES; j++) {
+            const struct format *a = &formats[i], *b = &formats[j];
+            assert_int_equal(kern_form_of(a->type) == kern_form_of(b->type), a->block == b->block);
+            assert_int_equal(kern_act_stride(a->type, 512) == kern_act_stride(b->type, 512),
+                             a->block == b->block);
+        }
 }
 
 static void same_activations(const kern *reference, const kern *variant) {
     uint64_t rng = 2;
     for (int round = 0; round < 500; round++) {
-        enum kern_type type = types[draw_below(&rng, N_TYPES)];
-        int k =
-            is_integer(type) ? KERN_BLOCK * (1 + draw_below(&rng, 20)) : 1 + draw_below(&rng, 300);
+        const struct format *f = &formats[draw_below(&rng, N_TYPES)];
+        enum kern_type type = f->type;
+        int k = draw_k(&rng, f);
         float *x = make_numbers(&rng, 1, k, true);
         char *expected = make_act(reference, type, 1, k, x),
              *found = make_act(variant, type, 1, k, x);
@@ -220,11 +267,10 @@ static void reference_equals_double_precision(void **state) {
     uint64_t rng = 3;
     kern kern;
     kern_init(&kern, KERN_SCALAR);
-    for (int round = 0; round < 120; round++) {
-        enum kern_type type = types[round % N_TYPES];
-        int n = 1 + draw_below(&rng, 40), m = 1 + draw_below(&rng, 4);
-        int k =
-            is_integer(type) ? KERN_BLOCK * (1 + draw_below(&rng, 20)) : 1 + draw_below(&rng, 600);
+    for (int round = 0; round < 10 * N_TYPES; round++) {
+        const struct format *f = &formats[round % N_TYPES];
+        enum kern_type type = f->type;
+        int n = 1 + draw_below(&rng, 40), m = 1 + draw_below(&rng, 4), k = draw_k(&rng, f);
         bool add = draw_below(&rng, 2);
         kern_mat w = make_mat(&rng, type, n, k, false);
         float *x = make_numbers(&rng, m, k, false), *before = make_numbers(&rng, m, n, false);
@@ -245,9 +291,9 @@ static void reference_equals_double_precision(void **state) {
                     size += fabs((double)weights[l] * a[l]);
                     step += fabs((double)weights[l] * (a[l] - x[i * k + l]));
                 }
-                double steps = is_integer(type) ? 4.0 * k / KERN_BLOCK + 8 : k + 2;
-                /* Q4_1 forms d·q and m apart: its partial sums are larger than the products. */
-                double slack = type == KERN_Q4_1 ? 4 : 1;
+                double steps = f->block > 1 ? 4.0 * k / f->block + 8 : k + 2;
+                /* d·q and the minimum apart: the partial sums are larger than the products. */
+                double slack = f->halves[1] >= 0 ? 16 : 1;
                 assert_near(sum, out[i * n + j], slack * steps * size * 0x1p-24);
                 double exact = start;
                 for (int l = 0; l < k; l++) exact += (double)weights[l] * x[i * k + l];
@@ -267,9 +313,8 @@ typedef struct shape {
 } shape;
 
 static shape draw_shape(uint64_t *rng, enum kern_type type, int m) {
-    static const int ks[] = {32, 64, 96, 160, 256, 544, 576, 1024, 1536};
     shape s = {.type = type, .m = m, .n = 1 + draw_below(rng, 80), .add = draw_below(rng, 2)};
-    s.k = is_integer(type) ? ks[draw_below(rng, 9)] : 1 + draw_below(rng, 200);
+    s.k = draw_k(rng, format_of(type));
     s.group0 = draw_below(rng, kern_n_groups(s.n));
     s.group1 = s.group0 + 1 + draw_below(rng, kern_n_groups(s.n) - s.group0);
     return s;
@@ -310,9 +355,14 @@ static void same_products(const kern *reference, const kern *variant) {
     uint64_t rng = 4;
     for (int t = 0; t < N_TYPES; t++) {
         for (int m = 1; m <= 64; m++)
-            compare(&rng, reference, variant, draw_shape(&rng, types[t], m));
-        shape large = {types[t], 150, 20,  3232,
-                       0,        2,   true}; /* more rows and k than kernels cut at */
+            compare(&rng, reference, variant, draw_shape(&rng, formats[t].type, m));
+        shape large = {formats[t].type,
+                       150,
+                       20,
+                       formats[t].block == 256 ? 3328 : 3232,
+                       0,
+                       2,
+                       true}; /* more rows and k than kernels cut at */
         compare(&rng, reference, variant, large);
     }
 }
@@ -324,8 +374,8 @@ static void products_equal_the_reference(void **state) {
 static void row_is_row_alone(const kern *kern) {
     uint64_t rng = 5;
     for (int t = 0; t < N_TYPES; t++) {
-        enum kern_type type = types[t];
-        int m = 37, n = 50, k = 160;
+        enum kern_type type = formats[t].type;
+        int m = 37, n = 50, k = formats[t].block == 256 ? 512 : 160;
         kern_mat w = make_mat(&rng, type, n, k, false);
         float *x = make_numbers(&rng, m, k, true);
         char *act = make_act(kern, type, m, k, x);
@@ -366,6 +416,7 @@ int main(void) {
         cmocka_unit_test(unpacking_equals_ggml),
         cmocka_unit_test(unknown_types_are_unknown),
         cmocka_unit_test(activations_round_to_nearest),
+        cmocka_unit_test(forms_differ_in_stride),
         cmocka_unit_test(activations_equal_the_reference),
         cmocka_unit_test(reference_equals_double_precision),
         cmocka_unit_test(products_equal_the_reference),

@@ -1,0 +1,105 @@
+/* ints on AVX2: two registers. See ints.h. */
+#ifndef INTS_AVX2_H
+#define INTS_AVX2_H
+
+typedef struct ints {
+    __m256i lo, hi;
+} ints;
+
+static inline ints ints_zero(void) {
+    return (ints){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+static inline ints ints_all(int32_t x) {
+    return (ints){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+static inline ints ints_all_bytes(int x) {
+    return (ints){_mm256_set1_epi8((char)x), _mm256_set1_epi8((char)x)};
+}
+static inline ints ints_load(const void *p) {
+    return (ints){_mm256_load_si256((const __m256i *)p), _mm256_load_si256((const __m256i *)p + 1)};
+}
+static inline void ints_store(void *p, ints x) {
+    _mm256_store_si256((__m256i *)p, x.lo);
+    _mm256_store_si256((__m256i *)p + 1, x.hi);
+}
+static inline ints ints_widen(const uint8_t *p) {
+    return (ints){_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)),
+                  _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))};
+}
+
+static inline ints ints_and(ints a, ints b) {
+    return (ints){_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+static inline ints ints_or(ints a, ints b) {
+    return (ints){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+static inline ints ints_left(ints x, int n) {
+    return (ints){_mm256_slli_epi32(x.lo, n), _mm256_slli_epi32(x.hi, n)};
+}
+static inline ints ints_right(ints x, int n) {
+    return (ints){_mm256_srli_epi32(x.lo, n), _mm256_srli_epi32(x.hi, n)};
+}
+static inline ints ints_look_up(const uint8_t *table, ints x) {
+    __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
+    return (ints){_mm256_shuffle_epi8(t, x.lo), _mm256_shuffle_epi8(t, x.hi)};
+}
+static inline ints ints_pair(ints a, ints b) {
+    return (ints){_mm256_blend_epi16(a.lo, _mm256_slli_epi32(b.lo, 16), 0xaa),
+                  _mm256_blend_epi16(a.hi, _mm256_slli_epi32(b.hi, 16), 0xaa)};
+}
+
+static inline ints ints_add(ints a, ints b) {
+    return (ints){_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+static inline ints ints_mul(ints a, ints b) {
+    return (ints){_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
+}
+static inline ints ints_max(ints a, ints b) {
+    return (ints){_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)};
+}
+static inline int32_t ints_greatest(ints x) {
+    __m256i y = _mm256_max_epi32(x.lo, x.hi);
+    __m128i z = _mm_max_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+    z = _mm_max_epi32(z, _mm_shuffle_epi32(z, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(z, _mm_shuffle_epi32(z, 0xb1)));
+}
+static inline int32_t ints_sum(ints x) {
+    __m256i y = _mm256_add_epi32(x.lo, x.hi);
+    __m128i z = _mm_add_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+    z = _mm_add_epi32(z, _mm_shuffle_epi32(z, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(z, _mm_shuffle_epi32(z, 0xb1)));
+}
+
+static inline ints ints_add_bytes(ints sum, ints w, ints q) {
+    return (ints){_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(w.lo, q.lo)),
+                  _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, q.hi))};
+}
+static inline ints ints_multiply_pairs(ints a, ints b) {
+    return (ints){_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};
+}
+
+static inline lanes ints_float(ints x) {
+    return (lanes){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
+}
+static inline ints ints_round(lanes x) {
+    return (ints){_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)};
+}
+static inline ints ints_magnitude(lanes x) {
+    const __m256i mask = _mm256_set1_epi32(0x7fffffff);
+    return (ints){_mm256_and_si256(_mm256_castps_si256(x.lo), mask),
+                  _mm256_and_si256(_mm256_castps_si256(x.hi), mask)};
+}
+static inline void ints_store_bytes(int8_t *p, ints x) {
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.lo, x.hi), 0xd8);
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(words),
+                                                   _mm256_extracti128_si256(words, 1)));
+}
+
+static inline lanes lanes_load_bf16(const uint8_t *p) {
+    ints x = {_mm256_cvtepu16_epi32(_mm_load_si128((const __m128i *)p)),
+              _mm256_cvtepu16_epi32(_mm_load_si128((const __m128i *)p + 1))};
+    return (lanes){_mm256_castsi256_ps(_mm256_slli_epi32(x.lo, 16)),
+                   _mm256_castsi256_ps(_mm256_slli_epi32(x.hi, 16))};
+}
+
+#endif
