@@ -220,6 +220,13 @@ void kern_unpack_row(const kern_mat *m, int row, float *out) {
     }
 }
 
+void kern_widen(enum kern_type type, size_t n, const void *from, float *to) {
+    const uint16_t *half = from;
+    for (size_t i = 0; type == KERN_F16 && i < n; i++) to[i] = f32_of_f16(half[i]);
+    for (size_t i = 0; type == KERN_BF16 && i < n; i++) to[i] = f32_of_bf16(half[i]);
+    if (type == KERN_F32) memcpy(to, from, n * sizeof *to);
+}
+
 size_t kern_act_stride(enum kern_type type, int k) {
     size_t n = (size_t)k;
     switch (kern_form_of(type)) {

@@ -136,11 +136,20 @@ static int add_vector(loader *l, float **to, const gguf_tensor *t, size_t first,
     return add_job(l, j, n * sizeof(float), 1);
 }
 
+static int refuse_type(icp_error *err, const gguf_tensor *t) {
+    char known[256] = "";
+    size_t len = 0;
+    for (int i = 0; i < KERN_TYPE_END && len < sizeof known; i++)
+        if (kern_type_known(i))
+            len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", len ? ", " : "",
+                                    kern_type_name(i));
+    return error_set(err, ICP_EUNSUPPORTED, "tensor %.*s is of type %s; supported: %s",
+                     (int)t->name.len, t->name.data, gguf_type_name((int)t->type), known);
+}
+
 static int add_matrix(loader *l, kern_mat *to, const gguf_tensor *t, const part *p) {
     if (!kern_type_known((int)t->type))
-        return error_set(l->err, ICP_EUNSUPPORTED,
-                         "tensor %.*s is of type %s; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1",
-                         (int)t->name.len, t->name.data, gguf_type_name((int)t->type));
+        return refuse_type(l->err, t);
     *to = (kern_mat){.type = (enum kern_type)t->type, .n = p->n, .k = p->k};
     size_t row_size = t->size / ((size_t)p->rows * (size_t)p->depth);
     job j = {.tensor = t,
