@@ -35,8 +35,10 @@
 #include <string.h>
 
 /* Loops over registers, which must become straight code; not under a sanitizer, whose checks in
- * each step cost clang minutes and gigabytes. */
-#ifndef __clang__
+ * each step cost compilers minutes and gigabytes. */
+#if defined(__SANITIZE_ADDRESS__)
+#define KERN_UNROLL
+#elif !defined(__clang__)
 #define KERN_UNROLL _Pragma("GCC unroll 32")
 #elif __has_feature(address_sanitizer)
 #define KERN_UNROLL
