@@ -18,10 +18,15 @@ typedef struct page_id {
 
 typedef struct cache cache;
 
+/* Which page goes when memory is short; the first one is the default. */
+enum cache_policy { CACHE_ARC, CACHE_LRU, CACHE_FIFO, CACHE_LFU, CACHE_COST };
+const char *cache_policy_name(int policy); /* "arc", …; NULL: there is none of that number */
+
 typedef struct cache_opts {
     size_t page_size; /* bytes */
     size_t limit;     /* bytes for everything: pages, tree and bookkeeping */
     bool no_reuse;    /* nothing is found again (--no-cache) */
+    enum cache_policy policy;
     /* Copies the first n tokens of a page (copy-on-write of a partial page). */
     void (*copy)(void *arg, void *to, const void *from, int n_tokens);
     void *copy_arg;
@@ -45,6 +50,7 @@ double cache_next_expiry(const cache *c);
 typedef struct cache_owner cache_owner;
 int cache_owner_get(cache *c, const void *key, size_t len, size_t quota, cache_owner **out);
 void cache_owner_put(cache *c, cache_owner **owner);
+void cache_owner_pages(const cache_owner *owner, size_t *n_pages, size_t *n_idle);
 
 /* A namespace of an owner (NULL: the one that nobody is): prefixes are shared only within one. key
  * holds everything that decides whether KV may be shared: model fingerprint, KV format, salt.

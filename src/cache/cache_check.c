@@ -199,16 +199,10 @@ static const char *check_leaves(const cache *c) {
         owned += p->space->owner->quota != SIZE_MAX;
         EXPECT(p->until > c->now, "[12] a page's time is over");
     }
-    EXPECT(leaves == c->n_heap, "[9] an idle leaf cannot be evicted");
+    EXPECT(leaves == c->n_heap[0] + c->n_heap[1], "[9] an idle leaf cannot be evicted");
     EXPECT(expiring == count_links(c->expiring), "[12] an idle leaf does not expire");
     EXPECT(owned == count_owned(c->owners), "[13] an idle leaf is in no order of its owner");
-    for (size_t i = 0; i < c->n_heap; i++) {
-        const page *p = c->heap[i];
-        EXPECT(p->state == PAGE_IDLE && !p->children && p->heap_at == i,
-               "[9] a page in the heap is no idle leaf");
-        EXPECT(i == 0 || c->heap[(i - 1) / 2]->used <= p->used, "[9] the heap is out of order");
-    }
-    return NULL;
+    return evict_check(c);
 }
 
 static size_t spaces_cost(treap_link *root) {

@@ -54,7 +54,9 @@ typedef struct page {
     uint64_t print;       /* fingerprint of the prefix that ends with this full page (ghost.c) */
     uint64_t sampled;     /* a bit for each token: it was sampled */
     uint32_t n_low, hits;
-    uint32_t heap_at; /* place in the heap of idle leaves */
+    uint32_t heap_at; /* place in its heap of idle leaves */
+    double rank;      /* there: the lowest goes first */
+    uint64_t born;    /* clock when it was taken */
     uint32_t pins;    /* chains that have it */
     enum page_state state;
     uint32_t n; /* published tokens; 0 while HELD */
@@ -90,6 +92,7 @@ typedef struct ghost {
     double at;
     uint32_t pinned; /* pages in use at that time */
     enum cache_loss loss;
+    bool seen_again; /* had been hit */
 } ghost;
 
 struct chain {
@@ -111,9 +114,13 @@ struct cache {
     size_t stride, n_pages, reserved;
     page *pages; /* parallel to bytes */
     page *free;
-    page **heap; /* idle leaves, least recently used first */
-    size_t n_heap;
-    ghost *ghosts; /* n_pages of them, by fingerprint */
+    page **heap; /* idle leaves, in two heaps (evict.c) */
+    size_t n_heap[2];
+    size_t n_seen[2]; /* pages in use or cached, without and with a hit */
+    double target;    /* of ARC: how many of the former there should be */
+    double age;       /* highest rank that was evicted */
+    ghost *ghosts;    /* n_pages of them, by fingerprint */
+    size_t n_ghosts[2];
     size_t n_in[PAGE_STATES];
     treap_link *owners;
     cache_owner *nobody;  /* the owner of what has none */
@@ -186,10 +193,15 @@ bool tree_covers(const page *a, const page *b);
 /* ---- eviction (evict.c) ---------------------------------------------------------------------- */
 
 void evict_add(cache *c, page *leaf);    /* an idle leaf may go from now on */
-void evict_remove(cache *c, page *leaf); /* no longer */
-void evict_touch(cache *c, page *leaf);  /* its `used` is later than it was */
+void evict_remove(cache *c, page *leaf); /* no longer; also before its use or hits change */
 /* The idle leaf that is to go next, other than keep; or NULL. */
 page *evict_next(cache *c, const page *keep);
+void evict_born(cache *c, page *p); /* a page was taken */
+void evict_hit(cache *c, page *p);  /* and was found by somebody (no candidate at this time) */
+void evict_gone(cache *c, const page *p, bool for_room); /* and is no more */
+/* What a full page holds had been evicted not long ago, after a hit or without one. */
+void evict_back(cache *c, page *p, bool seen_again);
+const char *evict_check(const cache *c);
 
 /* ---- idle leaves (leaf.c) -------------------------------------------------------------------- */
 
@@ -211,6 +223,8 @@ bool leaf_evict(cache *c, cache_owner *owner, const page *keep);
 uint64_t ghost_print(uint64_t before, const int32_t *tokens, size_t n);
 uint64_t ghost_parent(const cache_space *space, const page *parent); /* NULL: where it starts */
 void ghost_note(cache *c, const page *p, enum cache_loss why);
+/* A full page is back: tells the order of eviction, and forgets its ghost. */
+void ghost_back(cache *c, page *p);
 const ghost *ghost_find(const cache *c, uint64_t print); /* or NULL */
 
 /* ---- owners and namespaces (space.c) --------------------------------------------------------- */

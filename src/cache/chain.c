@@ -163,6 +163,7 @@ static void append(chain *ch, size_t i, const int32_t *tokens, size_t n) {
             c->duplicates++;
             return;
         }
+        ghost_back(c, own);
     }
     drop_covered(c, below, own);
     drop_covered(c, above, own);
@@ -209,7 +210,7 @@ int chain_reserve(chain *ch, size_t n_tokens) {
 /* Page i becomes `found`, which many may have (full) or this chain takes over (partial, idle). */
 static void attach(chain *ch, size_t i, page *found) {
     pin(ch->cache, found);
-    found->hits++;
+    evict_hit(ch->cache, found);
     if (i < ch->n_pages) discard(ch->cache, page_at(ch, i));
     set_page(ch, i, found);
 }

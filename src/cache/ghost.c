@@ -1,10 +1,11 @@
-/* What is gone: fingerprints of pages that the cache held once, so that a miss can be explained.
+/* What is gone: fingerprints of pages that the cache held once, so that a miss can be explained,
+ * and that eviction learns from what comes back (ARC's ghost lists).
  *
  *   ghosts | print, why, when | ...        one place for each page, found by print modulo their
  * number
  *
  * A fingerprint covers the namespace and all tokens from position 0 up to the page's end, folded
- * page by page. A newer one takes the place of an older one. Nothing is ever decided by them. */
+ * page by page. A newer one takes the place of an older one. No hit is ever decided by them. */
 #include <xxhash.h>
 
 #include "cache_internal.h"
@@ -23,6 +24,11 @@ static ghost *set_of(const cache *c, uint64_t print) {
     return &c->ghosts[print % (c->n_pages / GHOST_SET) * GHOST_SET];
 }
 
+static void forget(cache *c, ghost *g) {
+    if (g->loss != CACHE_LOSS_NONE) c->n_ghosts[g->seen_again]--;
+    *g = (ghost){0};
+}
+
 void ghost_note(cache *c, const page *p, enum cache_loss why) {
     uint64_t print = ghost_print(ghost_parent(p->space, p->parent), p->tokens, p->n);
     size_t in_use = c->n_pages - c->n_in[PAGE_FREE] - c->n_in[PAGE_IDLE];
@@ -35,7 +41,13 @@ void ghost_note(cache *c, const page *p, enum cache_loss why) {
         }
         if (g->at < place->at) place = g;
     }
-    *place = (ghost){.print = print, .at = c->now, .pinned = (uint32_t)in_use, .loss = why};
+    forget(c, place);
+    *place = (ghost){.print = print,
+                     .at = c->now,
+                     .pinned = (uint32_t)in_use,
+                     .loss = why,
+                     .seen_again = p->hits > 0};
+    c->n_ghosts[place->seen_again]++;
 }
 
 const ghost *ghost_find(const cache *c, uint64_t print) {
@@ -43,4 +55,11 @@ const ghost *ghost_find(const cache *c, uint64_t print) {
     for (int i = 0; i < GHOST_SET; i++)
         if (set[i].loss != CACHE_LOSS_NONE && set[i].print == print) return &set[i];
     return NULL;
+}
+
+void ghost_back(cache *c, page *p) {
+    ghost *g = (ghost *)ghost_find(c, p->print);
+    if (!g) return;
+    if (g->loss == CACHE_LOSS_ROOM || g->loss == CACHE_LOSS_QUOTA) evict_back(c, p, g->seen_again);
+    forget(c, g);
 }

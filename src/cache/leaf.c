@@ -64,10 +64,11 @@ void leaf_leave(cache *c, page *p) {
 void page_touch(cache *c, page *p) {
     bool leaf = p->state == PAGE_IDLE && !p->children, owned = leaf && has_quota(p);
     if (owned) treap_remove(&p->space->owner->leaves, &p->by_use, p, order_use);
+    if (leaf) evict_remove(c, p);
     p->used = ++c->clock;
     p->used_at = c->now;
-    p->hits++;
-    if (leaf) evict_touch(c, p);
+    evict_hit(c, p);
+    if (leaf) evict_add(c, p);
     if (owned) enter_owner(c, p);
 }
 

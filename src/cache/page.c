@@ -53,6 +53,7 @@ page *page_take(cache *c, cache_space *space) {
     p->pins = 1;
     p->space = space;
     if (space) space->owner->n_pages++;
+    evict_born(c, p);
 #ifndef NDEBUG
     memset(page_address(c, p), 0xFF, c->opts.page_size); /* NaN as f16 and as f32 */
 #endif
@@ -61,6 +62,7 @@ page *page_take(cache *c, cache_space *space) {
 
 void page_give(cache *c, page *p) {
     assert(p->state != PAGE_FREE && !p->children);
+    evict_gone(c, p, p->state == PAGE_IDLE);
     page_move(c, p, PAGE_FREE);
     if (p->space) p->space->owner->n_pages--;
     p->space = NULL;

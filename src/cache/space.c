@@ -111,6 +111,11 @@ void cache_owner_put(cache *c, cache_owner **owner) {
     *owner = NULL;
 }
 
+void cache_owner_pages(const cache_owner *owner, size_t *n_pages, size_t *n_idle) {
+    *n_pages = owner->n_pages;
+    *n_idle = owner->n_idle;
+}
+
 /* ---- namespaces ------------------------------------------------------------------------------ */
 
 static int make_space(cache *c, cache_owner *o, const chain *base, const root_key *key,
