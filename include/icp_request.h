@@ -50,6 +50,13 @@ typedef struct icp_request_opts {
     const char *salt;      /* narrows the tenant's namespace; NULL: "" */
     bool no_cache;         /* finds nothing and leaves nothing */
     size_t max_hit;        /* at most so many tokens are taken from the cache; SIZE_MAX: all */
+    bool no_store;         /* may find, but leaves nothing behind that was not there before */
+    double ttl;            /* seconds after which what only it left behind is forgotten; 0: never */
+    double pin;            /* seconds for which nothing of it is evicted; 0: not pinned. Pins yield
+                            * when a request could not run otherwise */
+    bool session_end;      /* nobody comes back: what only it used is evicted first */
+    bool from_text;        /* the prompt was tokenized from text: where sampled tokens of the cache
+                            * spell the same bytes, they take the place of its own */
     int priority;          /* smaller runs earlier */
 
     /* Called when events are there to be taken; from the engine's thread, must not block. After
@@ -73,13 +80,50 @@ typedef struct icp_logprob {
     float logprob; /* natural logarithm, of the distribution before sampling parameters */
 } icp_logprob;
 
+/* Why prompt tokens were computed though there is a cache.
+ * X(name, text, what it means) */
+#define ICP_MISSES(X)                                                                              \
+    X(NONE, "", "only the last token was computed, as always")                                     \
+    X(OFF, "cache off", "the request, or the server, uses no cache")                               \
+    X(LIMITED, "limited by the request", "max_hit, or logits that were wanted")                    \
+    X(NEW, "never seen", "what is cached ends here, or nothing is")                                \
+    X(DIFFERENT, "other text", "what is cached goes on with other tokens")                         \
+    X(EVICTED, "evicted", "it was cached; others needed the memory")                               \
+    X(QUOTA, "over quota", "it was cached; the tenant needed the memory itself")                   \
+    X(EXPIRED, "expired", "it was cached; its time to live was over")                              \
+    X(DROPPED, "dropped", "it was cached until somebody dropped the cache")                        \
+    X(UNSTORED, "not stored", "it was computed before, and left nothing as it wished")             \
+    X(NAMESPACE, "other salt", "the tenant has it under another salt")
+
+enum icp_miss_reason {
+#define ICP_MISS_ENUM(name, text, meaning) ICP_MISS_##name,
+    ICP_MISSES(ICP_MISS_ENUM)
+#undef ICP_MISS_ENUM
+    ICP_N_MISSES
+};
+const char *icp_miss_name(enum icp_miss_reason reason); /* the text of the table */
+
+enum { ICP_MISS_TOKENS = 8 };
+typedef struct icp_miss {
+    enum icp_miss_reason reason;
+    size_t position; /* of the first token that was not there */
+    size_t n_missed; /* tokens that were computed */
+    /* EVICTED to UNSTORED: that many seconds ago; tokens up to here had been there; and for EVICTED
+     * the pages that were in use at that time, of all. */
+    double ago;
+    size_t lost_to, pages_in_use, pages;
+    size_t elsewhere; /* NAMESPACE: tokens that another salt has */
+    /* The tokens there, and (DIFFERENT) those that are cached instead. */
+    int32_t own[ICP_MISS_TOKENS], cached[ICP_MISS_TOKENS];
+    int n_own, n_cached;
+} icp_miss;
+
 typedef struct icp_usage { /* computed + cached = prompt, always */
     size_t prompt_tokens, cached_tokens, completion_tokens;
     double queued_s, first_token_s, total_s; /* seconds since submission */
-    /* Why the rest of the prompt was computed: "" (only the last token was, as always), "cache off",
-     * "limited by the request" (max_hit, or logits were wanted), "not in cache", "rest not in cache"
-     * (the cache holds another continuation, or none). */
-    const char *miss;
+    icp_miss why;     /* of the first token that was computed and was not the last */
+    const char *miss; /* its reason's name */
+    size_t respelled; /* prompt tokens that were exchanged for sampled ones (from_text) */
 } icp_usage;
 
 /*   PROMPT  token, chosen, top: of prompt token `position` (with prompt_logprobs)
@@ -109,7 +153,15 @@ typedef struct icp_stats { /* since the engine was opened, unless a moment is me
     uint64_t prompt_tokens, computed_tokens, cached_tokens, generation_tokens;
     uint64_t steps;
     size_t pages, pages_free, pages_used, pages_cached, page_size, cache_limit; /* now */
-    uint64_t evictions;
+    uint64_t evictions, expired, copies, adoptions, duplicates;
+    uint64_t respelled;                 /* prompt tokens exchanged for sampled ones */
+    uint64_t missed[ICP_N_MISSES];      /* prompt tokens computed, by reason */
+    size_t pins, pinned_pages, tenants; /* now */
+    uint64_t pins_yielded;
+    /* Bytes, now: all that the limit holds. fixed: arrays made at start, logits among them; requests:
+     * of request_limit at most; the rest is the cache's: pages, and bookkeeping in metadata. */
+    size_t limit, fixed, requests_size, requests_limit, metadata;
+    double max_pause, step_s, row_s; /* seconds: bound, measured step, each prompt token more */
     /* Histograms over fixed bounds (seconds), cumulative counts as Prometheus has them. */
 #define ICP_LATENCY_BOUNDS {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, \
                             5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0}

@@ -9,6 +9,7 @@
 #ifndef INCIPIT_H
 #define INCIPIT_H
 
+#include "icp_chat.h"
 #include "icp_error.h"
 #include "icp_request.h"
 
@@ -87,6 +88,8 @@ typedef struct icp_engine_opts {
     int max_parallel;   /* sequences at once; 0: default */
     int chunk;          /* prompt tokens a step at most; 0: default */
     size_t max_queued;  /* 0: default */
+    double max_pause;   /* seconds between two tokens of an answer while prompts are computed; 0: 0.15 */
+    size_t tenant_quota; /* bytes of pages that a tenant may have; 0: no bound of its own */
 } icp_engine_opts;
 
 int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out, icp_error *err);
@@ -101,5 +104,42 @@ bool icp_next(icp_request *r, icp_event *event);
 bool icp_wait(icp_request *r, double seconds);
 void icp_cancel(icp_request *r);   /* a DONE event still comes */
 void icp_request_free(icp_request **r); /* cancels when need be; at any time */
+
+/* ---- cache ---------------------------------------------------------------------------------- */
+
+/* Computes a public prefix, which every tenant's prompts may begin with: nobody learns from it what
+ * others asked, for it is always there. Whole pages of it are shared; it stays until the engine is
+ * closed. Before the first request. ICP_EINVALID: shorter than a page; ICP_ELIMIT. */
+int icp_cache_share(icp_engine *e, const int32_t *tokens, size_t n, icp_error *err);
+
+/* What would be found of a request's prompt now, and why the rest would be computed: as far as the
+ * usage of a request tells it. tenant, salt, max_hit, no_cache and from_text of opts count. */
+int icp_cache_why(icp_engine *e, const icp_request_opts *opts, icp_usage *out, icp_error *err);
+
+/* A run of cached tokens without a branch; a tenant's form trees, in depth-first order. */
+typedef struct icp_cache_node {
+    size_t depth;    /* branches above it */
+    size_t position; /* of its first token in a prompt */
+    size_t n_tokens, n_sampled;
+    size_t n_pages, n_in_use;
+    uint64_t hits;   /* of its last page */
+    double idle_s;   /* since it was used */
+    double ttl_s;    /* until it is forgotten; INFINITY: it is not */
+    int32_t first[16]; /* its first tokens */
+    int n_first;
+    char salt[64];   /* cut */
+} icp_cache_node;
+typedef struct icp_cache_list { /* zero-initialise; icp_cache_list_free */
+    icp_cache_node *node;
+    size_t n;
+    bool more; /* there are more nodes than were wanted */
+    size_t n_pages, n_idle, quota; /* pages of the tenant; quota: SIZE_MAX when there is none */
+    size_t n_pins, page_size, page_tokens;
+} icp_cache_list;
+int icp_cache_get_list(icp_engine *e, const char *tenant, size_t most, icp_cache_list *out);
+void icp_cache_list_free(icp_cache_list *list);
+
+/* Forgets what no running request of the tenant uses, pins included. */
+void icp_cache_drop(icp_engine *e, const char *tenant);
 
 #endif

@@ -18,7 +18,9 @@ int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out,
                       .no_cache = opts->no_cache,
                       .max_parallel = opts->max_parallel,
                       .chunk = opts->chunk,
-                      .max_queued = opts->max_queued};
+                      .max_queued = opts->max_queued,
+                      .max_pause = opts->max_pause,
+                      .tenant_quota = opts->tenant_quota};
     int rc = engine_open(&eo, &e->engine, err);
     if (rc < 0) {
         mem_free(e);
@@ -58,4 +60,25 @@ void icp_request_free(icp_request **rr) {
     request *r = inside(*rr);
     *rr = NULL;
     if (r) request_free(&r);
+}
+
+int icp_cache_share(icp_engine *e, const int32_t *tokens, size_t n, icp_error *err) {
+    return engine_share(e->engine, tokens, n, err);
+}
+
+int icp_cache_why(icp_engine *e, const icp_request_opts *opts, icp_usage *out, icp_error *err) {
+    return engine_why(e->engine, opts, out, err);
+}
+
+int icp_cache_get_list(icp_engine *e, const char *tenant, size_t most, icp_cache_list *out) {
+    return engine_list(e->engine, tenant, most, out);
+}
+
+void icp_cache_list_free(icp_cache_list *list) {
+    mem_free(list->node);
+    *list = (icp_cache_list){0};
+}
+
+void icp_cache_drop(icp_engine *e, const char *tenant) {
+    engine_drop(e->engine, tenant);
 }

@@ -57,6 +57,7 @@ size_t mem_available(void);
 typedef struct arena {
     struct arena_chunk *chunk;
     size_t used; /* bytes handed out, for limits */
+    size_t step; /* bytes it takes at once; 0: 64 KiB. May be set after arena_init */
 } arena;
 void arena_init(arena *a);
 void *arena_alloc(arena *a, size_t size); /* 16-byte aligned, not zeroed; NULL on failure */

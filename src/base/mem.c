@@ -120,7 +120,7 @@ void *arena_alloc(arena *a, size_t size) {
     size = (size + 15) & ~(size_t)15;
     struct arena_chunk *c = a->chunk;
     if (!c || c->cap - c->used < size) {
-        size_t cap = MAX(size, (size_t)ARENA_CHUNK);
+        size_t cap = MAX(size, a->step ? a->step : (size_t)ARENA_CHUNK);
         struct arena_chunk *fresh = mem_alloc(sizeof *fresh + cap);
         if (!fresh) return NULL;
         fresh->used = 0;

@@ -1,22 +1,41 @@
 /* Opening, closing, submitting; and the thread. */
 #include "engine_internal.h"
 
+#include <errno.h>
+#include <math.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-typedef struct errands { /* what callers left for the thread */
+typedef struct mail { /* what callers left for the thread */
     request *incoming;
+    errand *errands;
     bool cancelling, closing;
-} errands;
+} mail;
 
-/* Takes the errands; sleeps until there are some when no sequence is there. */
-static errands collect(engine *e) {
+static struct timespec time_of(double seconds) {
+    double whole = floor(seconds);
+    return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
+}
+
+/* Until there is mail, or something in the cache expires. */
+static void sleep_on_it(engine *e) {
+    double until = MIN(cache_next_expiry(e->cache), pin_next(e));
+    struct timespec deadline = time_of(isinf(until) ? 0 : until);
+    int rc = 0;
+    while (!e->incoming && !e->errands && !e->cancelling && !e->closing && rc != ETIMEDOUT)
+        rc = isinf(until) ? pthread_cond_wait(&e->work, &e->lock)
+                          : pthread_cond_timedwait(&e->work, &e->lock, &deadline);
+}
+
+/* Takes the mail; sleeps until there is some when no sequence is there. */
+static mail collect(engine *e) {
     bool idle = !e->n_running && !e->waiting;
     pthread_mutex_lock(&e->lock);
-    while (idle && !e->incoming && !e->cancelling && !e->closing)
-        pthread_cond_wait(&e->work, &e->lock);
-    errands found = {e->incoming, e->cancelling, e->closing};
+    if (idle) sleep_on_it(e);
+    mail found = {e->incoming, e->errands, e->cancelling, e->closing};
+    e->errands = NULL;
     e->incoming = NULL;
     e->incoming_tail = &e->incoming;
     e->cancelling = false;
@@ -37,9 +56,13 @@ static void *run(void *arg) {
     engine *e = arg;
     pthread_setname_np(pthread_self(), "icp-engine");
     for (bool closing = false; !closing;) {
-        errands found = collect(e);
+        mail found = collect(e);
+        double now = clock_now();
         closing = found.closing;
+        pin_tick(e, now);
+        cache_tick(e->cache, now);
         take_in(e, found.incoming);
+        errand_run_all(e, found.errands);
         if (found.cancelling || closing) queue_cancel(e, closing);
         if (e->n_running || e->waiting) engine_step(e);
         stats_show(e);
@@ -50,29 +73,62 @@ static void *run(void *arg) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Bytes of what is allocated once, at start. */
+static size_t count_fixed(const engine *e, const engine_opts *opts, size_t n_vocab) {
+    size_t n = (size_t)e->max_running, rows = n + (size_t)e->logit_rows,
+           waits = (size_t)e->max_waits;
+    size_t threads = (size_t)pool_threads(opts->pool);
+    return sizeof *e +
+           n * (sizeof *e->running + sizeof *e->views + sizeof *e->items + sizeof *e->spans +
+                sizeof *e->planned) +
+           rows * (sizeof *e->jobs + n_vocab * sizeof *e->logits) +
+           waits * (sizeof *e->waits + sizeof *e->candidates) +
+           ENGINE_TENANTS * sizeof *e->tenants + threads * sampler_scratch_size(n_vocab);
+}
+
+static void set_sizes(engine *e, const engine_opts *opts) {
+    const model_info *info = model_get_info(e->model);
+    e->max_running = opts->max_parallel > 0 ? opts->max_parallel : ENGINE_PARALLEL;
+    e->max_queued = opts->max_queued ? opts->max_queued : ENGINE_QUEUED;
+    e->max_waits = (int)MIN(e->max_queued, INT16_MAX) + e->max_running;
+    e->max_pause = opts->max_pause > 0 ? opts->max_pause : ENGINE_MAX_PAUSE;
+    int most = (int)MIN(info->n_ctx, (size_t)INT16_MAX);
+    e->chunk = MIN(opts->chunk > 0 ? opts->chunk : ENGINE_CHUNK, most);
+    size_t scratch = MIN((size_t)ENGINE_LOGITS_SIZE, opts->cache_limit / ENGINE_LOGITS_SHARE);
+    size_t rows = scratch / (info->n_vocab * sizeof(float));
+    e->logit_rows = (int)MIN(MAX(rows, 1), (size_t)e->chunk);
+    e->limit = opts->cache_limit;
+    e->fixed = count_fixed(e, opts, info->n_vocab);
+}
+
+/* The limit, less arrays and what is for requests, is the cache's. */
 static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
     const model_info *info = model_get_info(e->model);
+    size_t requests = MAX(e->limit / ENGINE_REQUESTS_SHARE, (size_t)ENGINE_REQUESTS_LEAST);
+    if (e->limit <= e->fixed + requests)
+        return error_set(err, ICP_ELIMIT,
+                         "%zu bytes are not enough: requests may have %zu, and the engine's arrays "
+                         "need %zu, before there is any cache",
+                         e->limit, requests, e->fixed);
     cache_opts co = {.page_size = info->page_size,
-                     .limit = opts->cache_limit,
+                     .limit = e->limit - e->fixed - requests,
                      .no_reuse = opts->no_cache,
                      .copy = model_copy_page,
                      .copy_arg = e->model};
     TRY(cache_open(&co, &e->cache, err));
+    if (ledger_new(requests, &e->ledger) < 0) return error_set(err, ICP_ENOMEM, "out of memory");
     cache_stats stats;
     cache_get_stats(e->cache, &stats);
-    e->limits = (request_limits){
-        .n_vocab = info->n_vocab, .n_ctx = info->n_ctx, .cache_tokens = stats.n_pages * CACHE_PAGE};
+    e->quota = opts->tenant_quota ? opts->tenant_quota / stats.page_size : SIZE_MAX;
+    if (e->quota == 0)
+        return error_set(err, ICP_ELIMIT, "a tenant's quota of %zu bytes is less than a page (%zu)",
+                         opts->tenant_quota, stats.page_size);
+    e->limits =
+        (request_limits){.n_vocab = info->n_vocab,
+                         .n_ctx = info->n_ctx,
+                         .cache_tokens = stats.n_pages * CACHE_PAGE,
+                         .quota_tokens = e->quota == SIZE_MAX ? SIZE_MAX : e->quota * CACHE_PAGE};
     return 0;
-}
-
-static void set_sizes(engine *e, const engine_opts *opts) {
-    e->max_running = opts->max_parallel > 0 ? opts->max_parallel : ENGINE_PARALLEL;
-    e->max_queued = opts->max_queued ? opts->max_queued : ENGINE_QUEUED;
-    int most = (int)MIN(e->limits.n_ctx, (size_t)INT16_MAX);
-    e->chunk = MIN(opts->chunk > 0 ? opts->chunk : ENGINE_CHUNK, most);
-    e->chunk_mixed = MIN(e->chunk, ENGINE_CHUNK_MIXED);
-    size_t rows = ENGINE_LOGITS_SIZE / (e->limits.n_vocab * sizeof(float));
-    e->logit_rows = (int)MIN(MAX(rows, 64), (size_t)e->chunk);
 }
 
 static int open_arrays(engine *e) {
@@ -83,9 +139,13 @@ static int open_arrays(engine *e) {
     e->spans = mem_zero(n, sizeof *e->spans);
     e->planned = mem_zero(n, sizeof *e->planned);
     e->jobs = mem_zero(rows, sizeof *e->jobs);
+    e->tenants = mem_zero(ENGINE_TENANTS, sizeof *e->tenants);
+    e->waits = mem_zero((size_t)e->max_waits, sizeof *e->waits);
+    e->candidates = mem_zero((size_t)e->max_waits, sizeof *e->candidates);
     e->logits_size = rows * e->limits.n_vocab * sizeof *e->logits;
     e->logits = mem_reserve(e->logits_size);
-    if (!e->running || !e->views || !e->items || !e->spans || !e->planned || !e->jobs || !e->logits)
+    if (!e->running || !e->views || !e->items || !e->spans || !e->planned || !e->jobs ||
+        !e->logits || !e->tenants || !e->waits || !e->candidates)
         return ICP_ENOMEM;
     return model_reserve(e->model, e->chunk + e->max_running, (int)rows);
 }
@@ -104,16 +164,37 @@ static int open_sampler(engine *e) {
 static void free_parts(engine *e) {
     sampler_close(&e->sampler);
     mem_unreserve(e->logits, e->logits_size);
+    mem_free(e->candidates);
+    mem_free(e->waits);
     mem_free(e->jobs);
     mem_free(e->planned);
     mem_free(e->spans);
     mem_free(e->items);
     mem_free(e->views);
     mem_free(e->running);
+    if (e->cache) {
+        pin_drop(e, NULL);
+        cache_drop_all(e->cache);
+        public_fini(e);
+        tenant_fini(e);
+    }
     cache_close(&e->cache);
+    mem_free(e->tenants);
+    ledger_unref(e->ledger);
+    pthread_cond_destroy(&e->errand_done);
     pthread_cond_destroy(&e->work);
     pthread_mutex_destroy(&e->lock);
     mem_free(e);
+}
+
+static void init_locks(engine *e) {
+    pthread_condattr_t attr;
+    pthread_mutex_init(&e->lock, NULL); /* of the default kind: cannot fail; nor can the others */
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->work, &attr);
+    pthread_cond_init(&e->errand_done, &attr);
+    pthread_condattr_destroy(&attr);
 }
 
 int engine_open(const engine_opts *opts, engine **out, icp_error *err) {
@@ -124,11 +205,10 @@ int engine_open(const engine_opts *opts, engine **out, icp_error *err) {
     e->pool = opts->pool;
     e->no_cache = opts->no_cache;
     e->incoming_tail = &e->incoming;
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->work, NULL);
+    init_locks(e);
+    set_sizes(e, opts);
     int rc = open_cache(e, opts, err);
     if (rc < 0) goto failed;
-    set_sizes(e, opts);
     rc = open_arrays(e);
     if (rc == 0) rc = open_sampler(e);
     if (rc < 0) {
@@ -177,17 +257,41 @@ static bool enqueue(engine *e, request *r) {
     return room;
 }
 
-int engine_submit(engine *e, const icp_request_opts *opts, request **out, icp_error *err) {
+static int submit(engine *e, const icp_request_opts *opts, bool public, request **out,
+                  icp_error *err) {
     request *r;
     TRY(request_check(opts, &e->limits, err));
-    int rc = request_new(e, opts, &r);
-    if (rc < 0) return error_set(err, rc, "out of memory");
+    TRY(request_new(e, opts, &r, err));
     r->submitted_at = clock_now();
     r->usage.miss = "";
+    r->public = public;
     if (!enqueue(e, r)) {
         request_unref(r);
         return error_set(err, ICP_EAGAIN, "%zu requests are waiting already", e->max_queued);
     }
     *out = r;
     return 0;
+}
+
+int engine_submit(engine *e, const icp_request_opts *opts, request **out, icp_error *err) {
+    return submit(e, opts, false, out, err);
+}
+
+int engine_share(engine *e, const int32_t *tokens, size_t n, icp_error *err) {
+    if (n < CACHE_PAGE)
+        return error_set(err, ICP_EINVALID, "a public prefix of %zu tokens is shorter than %d", n,
+                         CACHE_PAGE);
+    if (e->no_cache) return 0;
+    icp_request_opts opts;
+    icp_event event = {.kind = ICP_EVENT_TOKEN};
+    request *r;
+    icp_request_opts_init(&opts);
+    opts.prompt = tokens;
+    opts.n_prompt = n;
+    opts.max_tokens = 0;
+    TRY(submit(e, &opts, true, &r, err));
+    while (event.kind != ICP_EVENT_DONE)
+        if (request_wait(r, -1)) request_next(r, &event);
+    request_free(&r);
+    return event.error ? error_set(err, event.error, "%s", icp_strerror(event.error)) : 0;
 }

@@ -19,7 +19,8 @@
  * Locks, in this order; none is held while the model runs
  *  request.callback  held around every callback, so that request_free can wait for one to end;
  *                    guards `detached`. A callback may call anything but request_free.
- *  engine.lock       incoming list, n_queued, the flags for the thread, the copy of the statistics
+ *  engine.lock       incoming list, errands, n_queued, the flags for the thread, the copy of the
+ *                    statistics
  *  request.lock      events, done
  * Everything else belongs to the engine's thread. */
 #ifndef ENGINE_INTERNAL_H
@@ -28,7 +29,23 @@
 #include <pthread.h>
 
 #include "engine.h"
+#include "incipit.h"
 #include "schedule.h"
+
+/* ---- memory of requests (ledger.c) ----------------------------------------------------------- */
+
+/* Bytes that requests have, before they are allocated. From any thread. It lives as long as the
+ * engine or a request refers to it: requests may be freed after the engine. */
+typedef struct ledger {
+    atomic_size_t used;
+    size_t limit;
+    atomic_int refs;
+} ledger;
+int ledger_new(size_t limit, ledger **out);
+ledger *ledger_ref(ledger *l);
+void ledger_unref(ledger *l);
+bool ledger_take(ledger *l, size_t size); /* false: that would be more than the limit */
+void ledger_give(ledger *l, size_t size);
 
 /* ---- random numbers (philox.c) -------------------------------------------------------------- */
 
@@ -62,6 +79,7 @@ typedef struct sample_job {
 /* ends: the vocabulary's end tokens; copied. */
 int sampler_open(size_t n_vocab, int n_threads, const int32_t *ends, size_t n_ends, sampler **out);
 void sampler_close(sampler **s);
+size_t sampler_scratch_size(size_t n_vocab); /* bytes of a thread's scratch */
 /* ICP_EINVALID in job->token: a logit is NaN or infinite, or every token is banned. */
 void sampler_run(sampler *s, sample_job *job, int thread);
 
@@ -122,11 +140,15 @@ typedef struct event_queue {
 } event_queue;
 /* text and top may be NULL when event->text_len and n_top are 0. ICP_ENOMEM: not appended. */
 int event_put(event_queue *q, const icp_event *event);
+/* Bytes that the queue may grow by for it. */
+size_t event_growth(const event_queue *q, const icp_event *event);
 bool event_take(event_queue *q, icp_event *event);
 bool event_queue_empty(const event_queue *q);
 void event_queue_fini(event_queue *q);
 
 /* ---- requests (request.c) ------------------------------------------------------------------- */
+
+typedef struct tenant tenant;
 
 typedef struct sequence {
     request *request;
@@ -141,6 +163,11 @@ typedef struct sequence {
     size_t hit_limit; /* of the prompt, by the wishes of the request */
     size_t rows_from; /* next prompt position whose logits are wanted; SIZE_MAX: none */
     bool stale;       /* it waited for an owner: the cache may hold more for it now */
+    bool explained;   /* why its prompt is computed was noted */
+    int bypassed;     /* later sequences that were admitted before it */
+    size_t n_hit;     /* what the cache had for it when it was last asked, */
+    uint64_t asked;   /* in this step; 0: never */
+    size_t charged;   /* bytes of tokens, in the ledger */
     bool finished;    /* its FINISH is posted, or the request failed */
     bool gone;        /* it stands in no list and owns nothing any more */
 
@@ -165,6 +192,10 @@ struct request {
     bool admitted, dirty;
     request *next_dirty;
     cache_space *space; /* held from queue_add to the end; NULL: shares nothing */
+    tenant *tenant;     /* likewise */
+    bool public;        /* computes a public prefix */
+    ledger *ledger;
+    size_t charged; /* bytes in it, events included */
     double submitted_at, admitted_at;
     size_t n_output;
     enum icp_finish finish; /* of the first completion */
@@ -182,17 +213,22 @@ struct request {
 
 /* What limits a request, as plain numbers. */
 typedef struct request_limits {
-    size_t n_vocab, n_ctx, cache_tokens;
+    size_t n_vocab, n_ctx;
+    size_t cache_tokens; /* of one sequence, by the pages that there are */
+    size_t quota_tokens; /* and by a tenant's quota */
 } request_limits;
 
 /* Checks opts against the limits, with a sentence for the caller (request_opts.c). */
 int request_check(const icp_request_opts *opts, const request_limits *limits, icp_error *err);
 /* Copies all that from's pointers lead to into memory (request_opts.c). ICP_ENOMEM. */
 int request_copy_opts(const icp_request_opts *from, arena *memory, icp_request_opts *to);
-/* A new request with one reference, from opts that were checked. ICP_ENOMEM. */
-int request_new(engine *e, const icp_request_opts *opts, request **out);
+/* A new request with one reference, from opts that were checked. ICP_EAGAIN, ICP_ELIMIT: the ledger
+ * has no room for it now, or never; ICP_ENOMEM. */
+int request_new(engine *e, const icp_request_opts *opts, request **out, icp_error *err);
+/* Another prompt of the same text. False: it does not fit, and nothing has changed. */
+bool request_set_prompt(request *r, const int32_t *prompt, size_t n);
 void request_unref(request *r);
-/* Queues an event for the caller. ICP_ENOMEM. */
+/* Queues an event for the caller. ICP_ENOMEM, ICP_ELIMIT: it reads too slowly. */
 int request_post(request *r, const icp_event *event);
 void request_post_done(request *r); /* usage, error and finish are set; cannot fail */
 void request_notify(request *r);    /* wakes who waits, and calls wake */
@@ -209,15 +245,98 @@ int sequence_end(sequence *s, enum icp_finish finish);
 /* a before b in the total order. */
 bool sequence_before(const sequence *a, const sequence *b);
 
+/* ---- tenants and namespaces (tenant.c) ------------------------------------------------------- */
+
+/* Whoever the requests of an API key come from: its pages in the cache, its credit in the queue. */
+struct tenant {
+    tenant *next;
+    cache_owner *owner;
+    size_t refs; /* requests and pins */
+    int slot;    /* in engine.tenants */
+    char name[];
+};
+
+/* A prefix that all tenants share. */
+typedef struct public_prefix {
+    struct public_prefix *next;
+    cache_space *space;
+    chain *chain;
+    size_t n; /* tokens of its full pages */
+    int32_t tokens[];
+} public_prefix;
+
+int tenant_get(engine *e, const char *name, tenant **out); /* ICP_EAGAIN: too many are busy */
+void tenant_put(engine *e, tenant *t);
+tenant *tenant_find(const engine *e, const char *name); /* or NULL */
+void tenant_fini(engine *e);
+/* The namespace of such a request: of the model, its tenant and salt, and of the longest public
+ * prefix that its prompt begins with and that it may take. */
+int tenant_open_space(engine *e, tenant *t, const icp_request_opts *opts, size_t hit_limit,
+                      cache_space **out);
+/* Sets r's tenant and namespace, which are put back by whoever ends it. */
+int request_open_space(engine *e, request *r);
+/* The salt in a namespace's key; not NUL-terminated. */
+const char *tenant_salt(const void *key, size_t len, size_t *n);
+/* Takes over the chain of a request that computed a public prefix. */
+int public_add(engine *e, request *r, chain **ch);
+/* Tokens that a prompt has in common with a public prefix, which *prefix is set to. */
+size_t public_common(const engine *e, const int32_t *tokens, size_t n,
+                     const public_prefix **prefix);
+void public_fini(engine *e);
+
+/* ---- pins (pin.c) ---------------------------------------------------------------------------- */
+
+typedef struct pin {
+    struct pin *next;
+    tenant *tenant;
+    chain *chain;
+    double until;
+} pin;
+
+void pin_add(engine *e, sequence *s);      /* takes the sequence's chain, if it can */
+void pin_tick(engine *e, double now);      /* ends those whose time is over */
+double pin_next(const engine *e);          /* when the next one ends */
+bool pin_yield(engine *e);                 /* ends the oldest; false: there is none */
+void pin_drop(engine *e, const tenant *t); /* of one tenant; NULL: all */
+size_t pin_count(const engine *e, const tenant *t, size_t *n_pages);
+
+/* ---- reasons (miss.c) ------------------------------------------------------------------------ */
+
+/* Why the tokens of a prompt from the position on that the space holds (at most limit) must be
+ * computed. others: looks into the tenant's other namespaces, too. */
+void miss_explain(engine *e, const cache_space *space, const int32_t *tokens, size_t n,
+                  size_t limit, bool others, icp_miss *out);
+/* Exchanges the prompt for a spelling that the cache has sampled tokens of (from_text). */
+void miss_respell(engine *e, request *r);
+
+/* ---- errands (errand.c) ---------------------------------------------------------------------- */
+
+/* What another thread wants done on the engine's. */
+typedef struct errand {
+    struct errand *next;
+    int (*run)(engine *e, void *arg);
+    void *arg;
+    int rc;
+    bool done;
+} errand;
+int errand_do(engine *e, int (*run)(engine *e, void *arg), void *arg);
+void errand_run_all(engine *e, errand *list);
+
 /* ---- the engine ----------------------------------------------------------------------------- */
 
 enum {
-    ENGINE_CHUNK = 512,       /* prompt tokens a step: enough rows to keep the arithmetic busy, */
-    ENGINE_CHUNK_MIXED = 256, /* and half of that while others wait for their next token */
+    ENGINE_CHUNK = 512,     /* prompt tokens a step: enough rows to keep the arithmetic busy, */
+    ENGINE_CHUNK_LEAST = 8, /* and so many in any case while others wait for their next token */
     ENGINE_PARALLEL = 16,
     ENGINE_QUEUED = 1024,
-    ENGINE_LOGITS_SIZE = 128 << 20, /* bytes of logits a step, touched only when wanted */
+    ENGINE_LOGITS_SIZE = 128 << 20,    /* bytes of prompt logits a step at most, */
+    ENGINE_LOGITS_SHARE = 32,          /* and one part in so many of the limit */
+    ENGINE_REQUESTS_SHARE = 16,        /* of the limit is for requests, */
+    ENGINE_REQUESTS_LEAST = 256 << 10, /* and no less than that */
+    ENGINE_TENANTS = 1024,
+    ENGINE_PROBES = 32, /* waiting sequences that look into the cache in one step */
 };
+#define ENGINE_MAX_PAUSE 0.15 /* seconds */
 
 struct engine {
     model *model;
@@ -226,15 +345,29 @@ struct engine {
     cache *cache;
     bool no_cache;
     request_limits limits;
-    int chunk, chunk_mixed, max_running, logit_rows;
+    int chunk, max_running, logit_rows;
     size_t max_queued;
+    double max_pause;
+    size_t quota;        /* pages; SIZE_MAX: none */
+    size_t limit, fixed; /* bytes: all; and arrays, logits and scratch */
+    ledger *ledger;
 
     /* Of the thread. Arrays are sized once. */
     sequence **running; /* in order */
     int n_running;
     sequence *waiting, *last_waiting; /* in order */
     request *dirty;                   /* have events that nobody was told of */
-    sched_seq *views;                 /* max_running + 1 */
+    tenant *first_tenant;
+    int n_tenants;
+    sched_tenant *tenants; /* ENGINE_TENANTS, by slot */
+    public_prefix *publics;
+    pin *pins;         /* oldest first */
+    sched_wait *waits; /* max_waits, with the sequences they stand for */
+    sequence **candidates;
+    int max_waits, n_waits;
+    sched_pace pace;
+    uint64_t n_plans;
+    sched_seq *views; /* max_running + 1 */
     sched_item *items;
     model_span *spans;
     sequence **planned; /* the sequence of each span */
@@ -246,7 +379,8 @@ struct engine {
 
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t work;
+    pthread_cond_t work, errand_done;
+    errand *errands;
     request *incoming, **incoming_tail;
     size_t n_queued; /* requests of which nothing was admitted yet */
     uint64_t n_requests;
@@ -256,7 +390,7 @@ struct engine {
 
 /* Where sequences stand (queue.c), on the engine's thread. */
 int queue_add(engine *e, request *r);     /* a new request; an ICP_E code: it must fail */
-int queue_admit(engine *e);               /* head of the queue → running; ICP_EAGAIN */
+int queue_admit(engine *e, sequence *s);  /* queue → running; ICP_EAGAIN */
 void queue_preempt(engine *e, int i);     /* running[i] → queue */
 void queue_settle(engine *e, request *r); /* finished sequences → gone; DONE after the last */
 void queue_fail(engine *e, request *r, int error); /* all of r's sequences → gone, with DONE */
@@ -272,5 +406,7 @@ void histogram_add(struct icp_histogram *h, double seconds);
 void stats_count_prompt(icp_stats *stats, sequence *s); /* its prompt is computed */
 void stats_count_output(icp_stats *stats, sequence *s); /* it has one more token */
 void stats_count_end(icp_stats *stats, const request *r);
+/* From position `from` on, tokens of its prompt are computed: why, is asked once. */
+void stats_explain(engine *e, sequence *s);
 void stats_show(engine *e); /* what engine_get_stats tells from now on */
 #endif

@@ -27,6 +27,13 @@ int event_put(event_queue *q, const icp_event *event) {
     return ICP_ENOMEM;
 }
 
+size_t event_growth(const event_queue *q, const icp_event *event) {
+    enum { LEAST = 64 }; /* bytes a buf grows by */
+    size_t need =
+        sizeof(record) + (size_t)event->n_top * sizeof event->top[0] + event->text_len + 1;
+    return need <= q->in.cap - q->in.len ? 0 : MAX(need, q->in.cap / 2) + LEAST;
+}
+
 bool event_queue_empty(const event_queue *q) {
     return q->at == q->out.len && q->in.len == 0;
 }

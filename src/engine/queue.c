@@ -1,4 +1,5 @@
 /* Where sequences stand: in the queue, among the running ones, or gone. */
+#include <math.h>
 #include <string.h>
 
 #include "engine_internal.h"
@@ -42,38 +43,25 @@ static int find_running(const engine *e, const sequence *s) {
 
 /* ---- in ------------------------------------------------------------------------------------- */
 
-static void put_field(buf *key, const void *data, size_t len) {
-    uint64_t n = len; /* the length first: no two lists of fields give the same key */
-    buf_put(key, &n, sizeof n);
-    buf_put(key, data, len);
-}
-
-/* The namespace: what the model computes, how it is stored, who may see it. */
-static int open_space(engine *e, request *r) {
-    if (r->opts.no_cache || e->no_cache) return 0;
-    const model_info *info = model_get_info(e->model);
-    buf key = {0};
-    put_field(&key, info->fingerprint, sizeof info->fingerprint);
-    put_field(&key, &info->page_size, sizeof info->page_size); /* tells f16 from f32 */
-    put_field(&key, r->opts.tenant, strlen(r->opts.tenant));
-    put_field(&key, r->opts.salt, strlen(r->opts.salt));
-    int rc =
-        key.failed ? ICP_ENOMEM : cache_space_get(e->cache, NULL, key.data, key.len, &r->space);
-    buf_fini(&key);
-    return rc;
-}
-
 int queue_add(engine *e, request *r) {
     for (int i = 0; i < r->opts.n; i++) insert_waiting(e, &r->seq[i]);
-    return open_space(e, r);
+    TRY(request_open_space(e, r));
+    miss_respell(e, r);
+    return 0;
 }
 
 /* The first admission of a sequence gives it its tokens. */
 static int start(sequence *s) {
     if (s->tokens) return 0;
     const icp_request_opts *o = &s->request->opts;
-    s->tokens = mem_alloc((o->n_prompt + s->max_new) * sizeof *s->tokens);
-    if (!s->tokens) return ICP_ENOMEM;
+    size_t size = (o->n_prompt + s->max_new) * sizeof *s->tokens;
+    if (!ledger_take(s->request->ledger, size)) return ICP_EAGAIN;
+    s->tokens = mem_alloc(size);
+    if (!s->tokens) {
+        ledger_give(s->request->ledger, size);
+        return ICP_ENOMEM;
+    }
+    s->charged = size;
     memcpy(s->tokens, o->prompt, o->n_prompt * sizeof *s->tokens);
     return 0;
 }
@@ -88,10 +76,18 @@ static void note_admission(engine *e, request *r) {
     pthread_mutex_unlock(&e->lock);
 }
 
-int queue_admit(engine *e) {
-    sequence *s = e->waiting;
+/* When what it leaves behind is to be forgotten. */
+static double keep_until(const request *r, double now) {
+    if (r->opts.no_store) return 0;
+    return r->opts.ttl > 0 ? now + r->opts.ttl : INFINITY;
+}
+
+int queue_admit(engine *e, sequence *s) {
+    request *r = s->request;
     TRY(start(s));
-    TRY(chain_open(e->cache, s->request->space, &s->chain));
+    TRY(chain_open(e->cache, r->space, &s->chain));
+    chain_keep_until(s->chain, keep_until(r, clock_now()));
+    chain_sampled_from(s->chain, r->opts.n_prompt);
     remove_waiting(e, s);
     insert_running(e, s);
     note_admission(e, s->request);
@@ -104,8 +100,21 @@ void queue_preempt(engine *e, int i) {
     sequence *s = e->running[i];
     remove_running(e, i);
     chain_close(&s->chain); /* what was computed stays behind as cache */
+    s->bypassed = SCHED_BYPASS;
     insert_waiting(e, s);
     e->stats.preemptions++;
+}
+
+/* The chain of a sequence that is over: its wishes are heard, its time to live begins. */
+static void end_chain(engine *e, sequence *s) {
+    request *r = s->request;
+    bool failed = r->error || !s->chain;
+    if (!failed && r->public && public_add(e, r, &s->chain) < 0) r->error = ICP_ENOMEM;
+    if (!failed && r->opts.pin > 0 && s->choice == 0) pin_add(e, s);
+    if (!s->chain) return;
+    chain_keep_until(s->chain, keep_until(r, clock_now()));
+    if (r->opts.session_end) chain_retire(s->chain);
+    chain_close(&s->chain);
 }
 
 static void leave(engine *e, sequence *s) {
@@ -114,8 +123,10 @@ static void leave(engine *e, sequence *s) {
         remove_running(e, i);
     else
         remove_waiting(e, s);
-    chain_close(&s->chain);
+    end_chain(e, s);
     mem_free(s->tokens);
+    ledger_give(s->request->ledger, s->charged);
+    s->charged = 0;
     s->tokens = NULL;
     buf_fini(&s->piece);
     buf_fini(&s->shown);
@@ -136,6 +147,8 @@ static void end_request(engine *e, request *r) {
     r->usage.total_s = clock_now() - r->submitted_at;
     stats_count_end(&e->stats, r);
     cache_space_put(e->cache, &r->space);
+    tenant_put(e, r->tenant);
+    r->tenant = NULL;
     request_post_done(r);
 }
 

@@ -8,6 +8,27 @@
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
+/* Bytes that a request takes beside its tokens, which it gets when it runs, and its events. */
+static size_t cost_of(const icp_request_opts *o) {
+    enum { OVERHEAD = 2048, A_SEQUENCE = 512, A_STOP_BYTE = 5, AN_ALLOCATION = 16 };
+    size_t n = (size_t)o->n, size = sizeof(request) + OVERHEAD;
+    size += n * (sizeof(sequence) + A_SEQUENCE + (o->n_stop + 1) * sizeof(uint32_t));
+    size += (o->n_prompt + o->n_stop_tokens) * sizeof(int32_t) + o->n_bias * sizeof *o->bias;
+    for (size_t i = 0; i < o->n_stop; i++)
+        size += A_STOP_BYTE * (strlen(o->stop[i]) + 1) + 3 * AN_ALLOCATION;
+    size += (o->tenant ? strlen(o->tenant) : 0) + (o->salt ? strlen(o->salt) : 0);
+    return size;
+}
+
+static void set_limits(request *r, sequence *s) {
+    const icp_request_opts *o = &r->opts;
+    const request_limits *limits = &r->engine->limits;
+    size_t room = MIN(limits->n_ctx, MIN(limits->cache_tokens, limits->quota_tokens)) - o->n_prompt;
+    s->n_tokens = o->n_prompt;
+    s->max_new = o->max_tokens < 0 ? room : (size_t)o->max_tokens;
+    s->hit_limit = MIN(MIN(o->max_hit, o->n_prompt - 1), s->rows_from);
+}
+
 static int init_sequences(request *r) {
     const icp_request_opts *o = &r->opts;
     size_t n_stop = stop_set_n(r->stops), n = (size_t)o->n;
@@ -15,15 +36,12 @@ static int init_sequences(request *r) {
     uint32_t *states = arena_alloc(&r->memory, n * (n_stop + 1) * sizeof *states);
     if (!r->seq || !states) return ICP_ENOMEM;
     memset(states, 0, n * (n_stop + 1) * sizeof *states);
-    const request_limits *limits = &r->engine->limits;
-    size_t room = MIN(limits->n_ctx, limits->cache_tokens) - o->n_prompt;
     for (int i = 0; i < o->n; i++) {
         sequence *s = &r->seq[i];
         bool shown = i == 0 && (o->on_logits || o->prompt_logprobs);
-        *s = (sequence){.request = r, .choice = i, .n_tokens = o->n_prompt};
-        s->max_new = o->max_tokens < 0 ? room : (size_t)o->max_tokens;
+        *s = (sequence){.request = r, .choice = i};
         s->rows_from = shown && o->logits_from < o->n_prompt ? o->logits_from : SIZE_MAX;
-        s->hit_limit = MIN(MIN(o->max_hit, o->n_prompt - 1), s->rows_from);
+        set_limits(r, s);
         s->stop = (stop_scan){.set = r->stops, .state = states + (size_t)i * (n_stop + 1)};
         detok_init(&s->text, r->engine->tok, !o->keep_special);
     }
@@ -42,12 +60,30 @@ static int init_locks(request *r) {
     return 0;
 }
 
-int request_new(engine *e, const icp_request_opts *opts, request **out) {
+static int charge(engine *e, size_t size, icp_error *err) {
+    if (ledger_take(e->ledger, size)) return 0;
+    if (size > e->ledger->limit)
+        return error_set(err, ICP_ELIMIT,
+                         "the request needs %zu bytes, and all requests together may have %zu",
+                         size, e->ledger->limit);
+    return error_set(err, ICP_EAGAIN,
+                     "the requests that are there use all of the %zu bytes that they may have",
+                     e->ledger->limit);
+}
+
+int request_new(engine *e, const icp_request_opts *opts, request **out, icp_error *err) {
+    size_t size = cost_of(opts);
+    TRY(charge(e, size, err));
     request *r = mem_zero(1, sizeof *r);
-    if (!r) return ICP_ENOMEM;
+    if (!r) {
+        ledger_give(e->ledger, size);
+        return error_set(err, ICP_ENOMEM, "out of memory");
+    }
     r->engine = e;
+    r->charged = size;
     r->n_open = opts->n;
     arena_init(&r->memory);
+    r->memory.step = size - sizeof *r;
     int rc = request_copy_opts(opts, &r->memory, &r->opts);
     if (rc == 0) rc = stop_set_new(opts->stop, opts->n_stop, &r->memory, &r->stops);
     if (rc == 0) rc = init_sequences(r);
@@ -55,8 +91,10 @@ int request_new(engine *e, const icp_request_opts *opts, request **out) {
     if (rc < 0) {
         arena_fini(&r->memory);
         mem_free(r);
-        return rc;
+        ledger_give(e->ledger, size);
+        return error_set(err, rc, "out of memory");
     }
+    r->ledger = ledger_ref(e->ledger);
     atomic_init(&r->refs, 1);
     atomic_init(&r->cancelled, false);
     *out = r;
@@ -70,7 +108,32 @@ void request_unref(request *r) {
     pthread_mutex_destroy(&r->callback);
     event_queue_fini(&r->events);
     arena_fini(&r->memory);
+    ledger_give(r->ledger, r->charged);
+    ledger_unref(r->ledger);
     mem_free(r);
+}
+
+bool request_set_prompt(request *r, const int32_t *prompt, size_t n) {
+    icp_request_opts *o = &r->opts;
+    const request_limits *limits = &r->engine->limits;
+    size_t most = MIN(limits->n_ctx, MIN(limits->cache_tokens, limits->quota_tokens));
+    size_t least_new = o->max_tokens < 0 ? 1 : (size_t)o->max_tokens;
+    if (n + least_new > most) return false;
+    if (n > o->n_prompt) {
+        size_t size = n * sizeof *prompt;
+        if (!ledger_take(r->ledger, size)) return false;
+        int32_t *copy = arena_alloc(&r->memory, size);
+        if (!copy) {
+            ledger_give(r->ledger, size);
+            return false;
+        }
+        r->charged += size;
+        o->prompt = copy;
+    }
+    memcpy((int32_t *)o->prompt, prompt, n * sizeof *prompt); /* the request's own copy */
+    o->n_prompt = n;
+    for (int i = 0; i < o->n; i++) set_limits(r, &r->seq[i]);
+    return true;
 }
 
 void request_cancel(request *r) {
@@ -142,9 +205,20 @@ bool request_wait(request *r, double seconds) {
 
 /* ---- the engine's side ---------------------------------------------------------------------- */
 
+/* What the queue of events may grow by is taken beforehand, and what it did not need given back. */
+static int put_event(request *r, const icp_event *event) {
+    size_t before = r->events.in.cap, more = event_growth(&r->events, event);
+    if (!ledger_take(r->ledger, more)) return ICP_ELIMIT;
+    int rc = event_put(&r->events, event);
+    size_t grown = r->events.in.cap - before;
+    ledger_give(r->ledger, more - MIN(grown, more));
+    r->charged += MIN(grown, more);
+    return rc;
+}
+
 int request_post(request *r, const icp_event *event) {
     pthread_mutex_lock(&r->lock);
-    int rc = event_put(&r->events, event);
+    int rc = put_event(r, event);
     pthread_mutex_unlock(&r->lock);
     queue_dirty(r->engine, r);
     return rc;

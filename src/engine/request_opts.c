@@ -89,7 +89,18 @@ static int check_length(const icp_request_opts *o, const request_limits *limits,
             "the prompt has %zu tokens and the answer may have %zu, the cache has room "
             "for %zu",
             o->n_prompt, most, limits->cache_tokens);
+    if (total > limits->quota_tokens)
+        return error_set(
+            err, ICP_ELIMIT,
+            "the prompt has %zu tokens and the answer may have %zu, a tenant's share of the cache "
+            "has room for %zu",
+            o->n_prompt, most, limits->quota_tokens);
     return 0;
+}
+
+static int check_seconds(const char *name, double value, icp_error *err) {
+    if (value >= 0) return 0;
+    return error_set(err, ICP_EINVALID, "%s is %g seconds; it must not be negative", name, value);
 }
 
 static int check_name(const char *what, const char *name, icp_error *err) {
@@ -107,6 +118,8 @@ int request_check(const icp_request_opts *o, const request_limits *limits, icp_e
     TRY(check_ids("prompt token", o->prompt, o->n_prompt, limits->n_vocab, err));
     TRY(check_stops(o, limits->n_vocab, err));
     TRY(check_sampling(o, limits->n_vocab, err));
+    TRY(check_seconds("ttl", o->ttl, err));
+    TRY(check_seconds("pin", o->pin, err));
     TRY(check_name("tenant", o->tenant, err));
     return check_name("cache salt", o->salt, err);
 }

@@ -53,6 +53,12 @@ static void scratch_fini(scratch *t) {
     mem_free(t->counts);
 }
 
+size_t sampler_scratch_size(size_t n_vocab) {
+    scratch t;
+    return sizeof t +
+           n_vocab * (sizeof *t.raw + sizeof *t.weight + sizeof *t.heap + sizeof *t.counts);
+}
+
 int sampler_open(size_t n_vocab, int n_threads, const int32_t *ends, size_t n_ends, sampler **out) {
     sampler *s = mem_zero(1, sizeof *s);
     if (!s) return ICP_ENOMEM;

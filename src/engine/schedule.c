@@ -28,10 +28,26 @@ static size_t pages_for(const sched_state *state, size_t n_tokens) {
     return (n_tokens + state->page_tokens - 1) / state->page_tokens;
 }
 
+/* Pages that are not yet promised and that the sequence's tenant may have. */
+static size_t pages_left(const planner *p, const sched_seq *seq) {
+    if (seq->tenant < 0) return p->pages;
+    return MIN(p->pages, p->state->tenants[seq->tenant].pages);
+}
+
+static void promise(planner *p, const sched_seq *seq, size_t n) {
+    p->pages -= n;
+    if (seq->tenant >= 0) p->state->tenants[seq->tenant].pages -= n;
+}
+
+/* Tokens that the sequence can have room for. */
+static size_t room_of(const planner *p, const sched_seq *seq) {
+    return (seq->n_pages + pages_left(p, seq)) * p->state->page_tokens;
+}
+
 /* How many of the next `want` tokens of sequence i the free pages and logit rows allow. */
 static int fit(const planner *p, int i, size_t want) {
     const sched_seq *seq = &p->state->running[i];
-    size_t room = (seq->n_pages + p->pages) * p->state->page_tokens;
+    size_t room = room_of(p, seq);
     size_t n = MIN(want, room > seq->n_ready ? room - seq->n_ready : 0);
     if (seq->rows_from != SIZE_MAX) {
         size_t plain = seq->rows_from > seq->n_ready ? seq->rows_from - seq->n_ready : 0;
@@ -40,18 +56,24 @@ static int fit(const planner *p, int i, size_t want) {
     return (int)n;
 }
 
+/* Who is to make room for sequence i: the last in the order, of its tenant when that is what lacks
+ * pages. It may be i itself. */
+static int find_victim(const planner *p, int i) {
+    int tenant = p->pages > 0 ? p->state->running[i].tenant : -1, last = p->state->n_running - 1;
+    while (tenant >= 0 && last > i && p->state->running[last].tenant != tenant) last--;
+    return last;
+}
+
 /* Gives sequence i up to `want` tokens of this step. False: a victim must make room first. */
 static bool take(planner *p, int i, size_t want) {
     const sched_seq *seq = &p->state->running[i];
     int n = fit(p, i, want);
     if (n == 0) {
-        bool short_of_pages = (seq->n_pages + p->pages) * p->state->page_tokens <= seq->n_ready;
-        if (!short_of_pages || i == p->state->n_running - 1) return true;
-        p->victim = p->state->n_running - 1;
-        return false;
+        p->victim = find_victim(p, i);
+        return room_of(p, seq) > seq->n_ready || p->victim == i;
     }
     size_t end = seq->n_ready + (size_t)n, needed = pages_for(p->state, end);
-    if (needed > seq->n_pages) p->pages -= needed - seq->n_pages;
+    if (needed > seq->n_pages) promise(p, seq, needed - seq->n_pages);
     if (seq->rows_from < end) p->logit_rows -= (int)(end - MAX(seq->rows_from, seq->n_ready));
     p->items[i].n_tokens = n;
     return true;
@@ -97,12 +119,15 @@ static void note_owners(planner *p) {
             p->items[i].owner = find_owner(p, i);
 }
 
-/* Pages that running sequences still need for the tokens that they have and one more. */
-static size_t promised(const planner *p) {
+/* Pages that running sequences (of one tenant; -1: all) still need for the tokens that they have
+ * and one more, beside what this step gives them. */
+static size_t promised(const planner *p, int tenant) {
     size_t sum = 0;
     for (int i = 0; i < p->state->n_running; i++) {
         const sched_seq *seq = &p->state->running[i];
-        size_t held = seq->n_pages;
+        if (tenant >= 0 && seq->tenant != tenant) continue;
+        size_t held =
+            MAX(seq->n_pages, pages_for(p->state, seq->n_ready + (size_t)p->items[i].n_tokens));
         if (p->items[i].owner >= 0) {
             size_t shared = sched_common(seq, &p->state->running[p->items[i].owner]);
             held = MAX(held, shared / p->state->page_tokens);
@@ -115,16 +140,19 @@ static size_t promised(const planner *p) {
 
 static bool may_admit(const planner *p) {
     const sched_state *s = p->state;
-    if (!s->next || s->n_running >= s->max_running) return false;
+    const sched_seq *next = s->next;
+    if (!next || s->n_running >= s->max_running) return false;
     if (s->n_running == 0) return true;
     /* Only pages that a running sequence pins anyway are free of charge: a hit on idle ones takes
      * them out of those that can be had. */
     size_t shared = 0;
     for (int i = 0; i < s->n_running; i++)
-        if (s->running[i].space == s->next->space)
-            shared = MAX(shared, sched_common(s->next, &s->running[i]));
-    shared = MIN(shared, s->next->hit_limit) / s->page_tokens;
-    return pages_for(s, s->next->n_tokens + 1) - shared + promised(p) <= s->pages;
+        if (s->running[i].space == next->space)
+            shared = MAX(shared, sched_common(next, &s->running[i]));
+    shared = MAX(MIN(shared, next->hit_limit) / s->page_tokens, next->n_pages);
+    size_t needed = pages_for(s, next->n_tokens + 1) - shared;
+    if (needed + promised(p, -1) > p->pages) return false;
+    return next->tenant < 0 || needed + promised(p, next->tenant) <= s->tenants[next->tenant].pages;
 }
 
 enum sched_action sched_plan(const sched_state *state, sched_item *items, int *victim) {

@@ -1,5 +1,21 @@
-/* schedule: what the next step computes (sched.h is the name of a header of the C library).
+/* schedule: who runs, and what the next step computes (sched.h is the name of a header of the C
+ * library). Pure functions:
  *
+ *   sched_pick    who is to be admitted next                      pick.c
+ *   sched_plan    admission, preemption, the work of one step     schedule.c
+ *   sched_chunk   how much of prompts a step may take             pace.c
+ *
+ * ---- the order of the queue (sched_pick)
+ *   P1. The best priority first.
+ *   P2. Between tenants, deficit round robin over tokens that must be computed (DLPM: Cao et al.,
+ *       "Locality-aware fair scheduling in LLM serving", 2025): only tenants with credit are
+ * served. When none that waits has any, all that wait get SCHED_QUANTUM until one has. A request
+ * costs its tokens that no cache holds, and each token of its answer one. P3. Of a tenant's
+ * requests, the one of which most is cached (longest prefix match); of equals the oldest. P4. No
+ * request is passed by more than SCHED_BYPASS later ones of its tenant and priority: then it is the
+ * only one of them that may be picked, and the others wait for it.
+ *
+ * ---- the step (sched_plan)
  * A pure function: the state of all sequences in, a plan out. It has no clock, no lock, no I/O and
  * no memory of its own, so that it is tested and simulated without a model. The caller applies the
  * plan; when that changes the state (an admission, a preemption, a longer hit), it asks again.
@@ -19,34 +35,81 @@
  *   5. Pages short: a chunk shrinks to the pages there are; when not even one token fits, the
  *      last running sequence in the order is preempted, unless it is the one that asks: it then
  *      keeps what it has and waits.
- *   6. The head of the queue is admitted when all that is running, and it, can have the pages for
- *      the tokens they already have. With nothing running it is admitted in any case. */
+ *   6. The next of the queue is admitted when all that is running, and it, can have the pages for
+ *      the tokens they already have. With nothing running it is admitted in any case.
+ *   7. A tenant's quota is a second pool of pages for its sequences: when it is used up, 5 and 6
+ * hold among them, and nobody else is preempted for it. */
 #ifndef SCHEDULE_H
 #define SCHEDULE_H
 
 #include "base.h"
 
-enum { SCHED_SHORT = 64 }; /* tokens: about the work of a few decode rows */
+enum {
+    SCHED_SHORT = 64,     /* tokens: about the work of a few decode rows */
+    SCHED_BYPASS = 8,     /* times */
+    SCHED_QUANTUM = 2048, /* tokens */
+};
+
+typedef struct sched_tenant {
+    int64_t credit; /* tokens; may be negative */
+    size_t pages;   /* that its sequences can have now, evictions included; used up by sched_plan */
+    bool waits;     /* scratch of sched_pick */
+    int overdue;
+} sched_tenant;
+
+/* ---- the queue ------------------------------------------------------------------------------- */
+
+typedef struct sched_wait {
+    int tenant;      /* index */
+    int priority;    /* smaller goes first */
+    size_t n_tokens; /* to be ready before it says anything, */
+    size_t n_hit;    /* of which so many are cached */
+    int bypassed;    /* how often later ones went before it; SCHED_BYPASS: it has been running */
+} sched_wait;
+
+/* Which of the n > 0 that wait, oldest first, is to be admitted. Credits are raised when need be.
+ */
+int sched_pick(const sched_wait *waiting, int n, sched_tenant *tenants, int n_tenants);
+/* It was admitted: whoever it passed counts that, and its tenant pays. */
+void sched_admitted(sched_wait *waiting, int n, int picked, sched_tenant *tenants);
+
+/* ---- the pace -------------------------------------------------------------------------------- */
+
+/* What a step costs, as measured. Zero-initialise. */
+typedef struct sched_pace {
+    double step; /* seconds of a step without prompt tokens */
+    double row;  /* and of each prompt token more; 0: none was measured yet */
+} sched_pace;
+
+void sched_note(sched_pace *pace, int n_prefill, double seconds);
+/* How many prompt tokens fit into a step that may take so many seconds: `least` to `most`. What was
+ * slow once is believed at once, what is fast by and by, so that the bound holds while prompts get
+ * longer and their tokens dearer. */
+int sched_chunk(const sched_pace *pace, double seconds, int least, int most);
+
+/* ---- the step -------------------------------------------------------------------------------- */
 
 typedef struct sched_seq {
     const int32_t *tokens; /* prompt and what was generated so far */
     size_t n_tokens;
     size_t n_ready;   /* leading tokens whose KV is there; less than n_tokens */
-    size_t n_pages;   /* pages it holds */
+    size_t n_pages;   /* pages it holds; while it waits, pages that it will share for certain */
     size_t hit_limit; /* it takes at most so many tokens from others */
     size_t rows_from; /* logits of all positions >= this are wanted; SIZE_MAX: only the last */
     uint64_t space;   /* sequences with equal numbers share prefixes */
+    int tenant;       /* index; -1: no quota holds for it */
 } sched_seq;
 
 typedef struct sched_state {
     const sched_seq *running; /* in the total order */
     int n_running, max_running;
-    const sched_seq *next; /* head of the queue; NULL when it is empty */
+    const sched_seq *next; /* picked from the queue; NULL: nobody */
     int chunk;             /* prompt tokens a step when nobody decodes, */
     int chunk_mixed;       /* and when somebody does */
     int logit_rows;        /* rows of prompt logits a step at most */
     size_t page_tokens;
     size_t pages; /* that can be had now, evictions included */
+    sched_tenant *tenants;
 } sched_state;
 
 typedef struct sched_item { /* of one running sequence */

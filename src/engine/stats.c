@@ -9,13 +9,12 @@ void histogram_add(struct icp_histogram *h, double seconds) {
     h->sum += seconds;
 }
 
-/* Why so much of the prompt had to be computed. The words are those of icp_usage. */
-static const char *name_miss(const sequence *s) {
-    const request *r = s->request;
-    if (s->n_cached + 1 >= r->opts.n_prompt) return "";
-    if (!r->space) return "cache off";
-    if (s->n_cached >= s->hit_limit) return "limited by the request";
-    return s->n_cached ? "rest not in cache" : "not in cache";
+void stats_explain(engine *e, sequence *s) {
+    request *r = s->request;
+    size_t n = r->opts.n_prompt;
+    if (s->choice != 0 || s->explained || chain_len(s->chain) + 1 >= n) return;
+    s->explained = true;
+    miss_explain(e, r->space, r->opts.prompt, n, s->hit_limit, true, &r->usage.why);
 }
 
 void stats_count_prompt(icp_stats *stats, sequence *s) {
@@ -23,7 +22,10 @@ void stats_count_prompt(icp_stats *stats, sequence *s) {
     if (s->choice != 0) return; /* a prompt counts once, however many completions share it */
     size_t n_prompt = r->opts.n_prompt;
     r->usage.cached_tokens = s->n_cached;
-    r->usage.miss = name_miss(s);
+    r->usage.why.n_missed = n_prompt - s->n_cached;
+    r->usage.miss = icp_miss_name(r->usage.why.reason);
+    stats->missed[r->usage.why.reason] += n_prompt - s->n_cached;
+    stats->respelled += r->usage.respelled;
     stats->prompt_tokens += n_prompt;
     stats->cached_tokens += s->n_cached;
     stats->computed_tokens += n_prompt - s->n_cached;
@@ -66,6 +68,19 @@ void stats_show(engine *e) {
     e->stats.page_size = c.page_size;
     e->stats.cache_limit = c.limit;
     e->stats.evictions = c.evictions;
+    e->stats.expired = c.expired;
+    e->stats.copies = c.copies;
+    e->stats.adoptions = c.adoptions;
+    e->stats.duplicates = c.duplicates;
+    e->stats.metadata = c.metadata;
+    e->stats.pins = pin_count(e, NULL, &e->stats.pinned_pages);
+    e->stats.tenants = (size_t)e->n_tenants;
+    e->stats.limit = e->limit;
+    e->stats.fixed = e->fixed;
+    e->stats.requests_limit = e->ledger->limit;
+    e->stats.max_pause = e->max_pause;
+    e->stats.step_s = e->pace.step;
+    e->stats.row_s = e->pace.row;
     pthread_mutex_lock(&e->lock);
     e->shown = e->stats;
     pthread_mutex_unlock(&e->lock);
@@ -74,6 +89,7 @@ void stats_show(engine *e) {
 void engine_get_stats(engine *e, icp_stats *out) {
     pthread_mutex_lock(&e->lock);
     *out = e->shown;
+    out->requests_size = atomic_load(&e->ledger->used);
     out->waiting = e->n_queued;
     out->requests = e->n_requests;
     pthread_mutex_unlock(&e->lock);

@@ -23,10 +23,12 @@ static size_t hit_limit(const sequence *s) {
 
 static sched_seq describe(const sequence *s) {
     const request *r = s->request;
+    size_t base = r->space ? cache_space_base(r->space) / CACHE_PAGE : 0;
     return (sched_seq){.tokens = s->tokens ? s->tokens : r->opts.prompt,
                        .n_tokens = s->n_tokens,
                        .n_ready = ready(s),
-                       .n_pages = s->chain ? chain_n_pages(s->chain) : 0,
+                       .n_pages = s->chain ? chain_n_pages(s->chain) : base,
+                       .tenant = r->space && r->tenant ? r->tenant->slot : -1,
                        .hit_limit = hit_limit(s),
                        .rows_from = s->rows_from,
                        /* a sequence without a namespace has one of its own */
@@ -67,37 +69,91 @@ static bool match_more(engine *e) {
     return more;
 }
 
+/* ---- the queue ------------------------------------------------------------------------------ */
+
+/* How much of a waiting sequence is cached. Only a few look again in one step: what they knew
+ * before is near enough. */
+static size_t ask(engine *e, sequence *s, int *asking) {
+    if (s->asked != e->n_plans && *asking > 0) {
+        const request *r = s->request;
+        const int32_t *tokens = s->tokens ? s->tokens : r->opts.prompt;
+        s->n_hit = r->space ? cache_probe(e->cache, r->space, tokens, s->n_tokens) : 0;
+        s->n_hit = MIN(s->n_hit, hit_limit(s));
+        s->asked = e->n_plans;
+        --*asking;
+    }
+    return s->n_hit;
+}
+
+/* Those that may be picked: of each request the first sequence that waits. */
+static void list_waiting(engine *e) {
+    int asking = ENGINE_PROBES;
+    const request *last = NULL;
+    e->n_waits = 0;
+    for (sequence *s = e->waiting; s && e->n_waits < e->max_waits; s = s->next) {
+        const request *r = s->request;
+        if (r == last || !r->tenant) continue;
+        last = r;
+        e->candidates[e->n_waits] = s;
+        e->waits[e->n_waits++] = (sched_wait){.tenant = r->tenant->slot,
+                                              .priority = r->opts.priority,
+                                              .n_tokens = s->n_tokens,
+                                              .n_hit = ask(e, s, &asking),
+                                              .bypassed = s->bypassed};
+    }
+}
+
+static int pick(engine *e) {
+    if (!e->waiting || e->n_running == e->max_running) return -1;
+    list_waiting(e);
+    return e->n_waits ? sched_pick(e->waits, e->n_waits, e->tenants, e->n_tenants) : -1;
+}
+
 /* False: nothing more can be admitted in this step. */
-static bool admit(engine *e) {
-    sequence *s = e->waiting;
-    int rc = queue_admit(e);
-    if (rc == 0) match(e, s);
-    if (rc == ICP_EAGAIN && e->n_running > 0) return false;
-    if (rc < 0) queue_fail(e, s->request, rc);
+static bool admit(engine *e, int picked) {
+    sequence *s = e->candidates[picked];
+    int rc = queue_admit(e, s);
+    if (rc == ICP_EAGAIN && (e->n_running > 0 || pin_yield(e))) return false;
+    if (rc < 0) {
+        queue_fail(e, s->request, rc);
+        return true;
+    }
+    sched_admitted(e->waits, e->n_waits, picked, e->tenants);
+    for (int i = 0; i < e->n_waits; i++) e->candidates[i]->bypassed = e->waits[i].bypassed;
+    match(e, s);
     return true;
+}
+
+static void note_room(engine *e) {
+    for (const tenant *t = e->first_tenant; t; t = t->next)
+        e->tenants[t->slot].pages = cache_obtainable(e->cache, t->owner);
 }
 
 static void plan(engine *e) {
     bool admitting = true;
+    e->n_plans++;
     for (;;) {
-        int victim = -1;
+        int victim = -1, picked = admitting ? pick(e) : -1;
         sched_state state = {.running = e->views,
                              .n_running = e->n_running,
                              .max_running = e->max_running,
                              .chunk = e->chunk,
-                             .chunk_mixed = e->chunk_mixed,
+                             .chunk_mixed =
+                                 sched_chunk(&e->pace, e->max_pause, ENGINE_CHUNK_LEAST, e->chunk),
                              .logit_rows = e->logit_rows,
                              .page_tokens = CACHE_PAGE,
-                             .pages = cache_obtainable(e->cache, NULL)};
+                             .pages = cache_obtainable(e->cache, NULL),
+                             .tenants = e->tenants};
+        note_room(e);
         for (int i = 0; i < e->n_running; i++) e->views[i] = describe(e->running[i]);
         sched_seq next;
-        if (admitting && e->waiting) {
-            next = describe(e->waiting);
+        if (picked >= 0) {
+            next = describe(e->candidates[picked]);
             state.next = &next;
         }
         switch (sched_plan(&state, e->items, &victim)) {
         case SCHED_ADMIT:
-            admitting = admit(e);
+            admitting = admit(e, picked);
             break;
         case SCHED_PREEMPT:
             queue_preempt(e, victim);
@@ -130,6 +186,7 @@ static int build_spans(engine *e) {
             rc = reserved;
             continue;
         }
+        stats_explain(e, s);
         e->planned[n] = s;
         e->spans[n++] = (model_span){.tokens = s->tokens + from,
                                      .n_tokens = (int)(end - from),
@@ -216,6 +273,7 @@ static void settle_job(engine *e, const sample_job *job) {
     } else if (rc >= 0) {
         rc = sequence_accept(s, job);
         if (rc >= 0) stats_count_output(&e->stats, s);
+        if (rc >= 0 && s->request->tenant) e->tenants[s->request->tenant->slot].credit--;
     }
     if (rc < 0) queue_fail(e, s->request, rc);
 }
@@ -230,23 +288,35 @@ static void settle_span(engine *e, sequence *s) {
 
 /* Nobody could have the pages that were planned: make room, or give the last one up. */
 static void make_room(engine *e, int rc) {
+    if (pin_yield(e)) return;
     if (e->n_running > 1)
         queue_preempt(e, e->n_running - 1);
     else if (e->n_running == 1)
         queue_fail(e, e->running[0]->request, rc < 0 ? rc : ICP_EBUG);
 }
 
+/* Prompt tokens in the plan: those of sequences that do not decode. */
+static int count_prefill(const engine *e, int n_spans) {
+    int n = 0;
+    for (int i = 0; i < n_spans; i++)
+        if (e->planned[i]->n_tokens - ready(e->planned[i]) > 1) n += e->spans[i].n_tokens;
+    return n;
+}
+
 void engine_step(engine *e) {
+    double began = clock_now();
     plan(e);
     int n_spans = build_spans(e);
     if (n_spans <= 0) {
         make_room(e, n_spans);
         return;
     }
+    int n_prefill = count_prefill(e, n_spans);
     model_forward(e->model, e->spans, n_spans, e->logits);
     e->stats.steps++;
     int n_jobs = harvest(e, n_spans);
     if (n_jobs) pool_run(e->pool, n_jobs, run_job, e);
     for (int i = 0; i < n_jobs; i++) settle_job(e, &e->jobs[i]);
     for (int i = 0; i < n_spans; i++) settle_span(e, e->planned[i]);
+    sched_note(&e->pace, n_prefill, clock_now() - began);
 }

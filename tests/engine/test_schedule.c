@@ -22,6 +22,8 @@ static int fill_texts(void **unused) {
     return 0;
 }
 
+static sched_tenant tenants[MOST];
+
 /* A sequence in a namespace of its own. */
 static sched_seq seq(const int32_t *tokens, size_t n_tokens, size_t n_ready) {
     static uint64_t spaces = 1000;
@@ -31,7 +33,8 @@ static sched_seq seq(const int32_t *tokens, size_t n_tokens, size_t n_ready) {
                        .n_pages = (n_ready + PAGE - 1) / PAGE,
                        .hit_limit = n_tokens - 1,
                        .rows_from = SIZE_MAX,
-                       .space = spaces++};
+                       .space = spaces++,
+                       .tenant = -1};
 }
 
 static sched_seq shared(const int32_t *tokens, size_t n_tokens, size_t n_ready) {
@@ -48,7 +51,8 @@ static sched_state state_of(const sched_seq *running, int n) {
                          .chunk_mixed = 256,
                          .logit_rows = 64,
                          .page_tokens = PAGE,
-                         .pages = 100000};
+                         .pages = 100000,
+                         .tenants = tenants};
 }
 
 static sched_item items[MOST];

@@ -1,0 +1,31 @@
+/* Bytes that requests have: taken before they are allocated, from any thread. */
+#include "engine_internal.h"
+
+int ledger_new(size_t limit, ledger **out) {
+    *out = mem_zero(1, sizeof **out);
+    if (!*out) return ICP_ENOMEM;
+    (*out)->limit = limit;
+    atomic_init(&(*out)->refs, 1);
+    return 0;
+}
+
+ledger *ledger_ref(ledger *l) {
+    atomic_fetch_add(&l->refs, 1);
+    return l;
+}
+
+void ledger_unref(ledger *l) {
+    if (l && atomic_fetch_sub(&l->refs, 1) == 1) mem_free(l);
+}
+
+bool ledger_take(ledger *l, size_t size) {
+    size_t used = atomic_load(&l->used);
+    do
+        if (size > l->limit - used) return false;
+    while (!atomic_compare_exchange_weak(&l->used, &used, used + size));
+    return true;
+}
+
+void ledger_give(ledger *l, size_t size) {
+    atomic_fetch_sub(&l->used, size);
+}

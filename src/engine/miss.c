@@ -1,0 +1,128 @@
+/* Why prompt tokens are computed, and how some need not be. */
+#include <string.h>
+
+#include "engine_internal.h"
+
+enum { NAMESPACES = 64 }; /* of a tenant that are asked whether they have it */
+
+const char *icp_miss_name(enum icp_miss_reason reason) {
+    static const char *const names[] = {
+#define NAME(name, text, meaning) text,
+        ICP_MISSES(NAME)
+#undef NAME
+    };
+    return names[reason];
+}
+
+static enum icp_miss_reason reason_of(enum cache_loss loss) {
+    switch (loss) {
+    case CACHE_LOSS_ROOM:
+        return ICP_MISS_EVICTED;
+    case CACHE_LOSS_QUOTA:
+        return ICP_MISS_QUOTA;
+    case CACHE_LOSS_EXPIRED:
+        return ICP_MISS_EXPIRED;
+    case CACHE_LOSS_DROPPED:
+        return ICP_MISS_DROPPED;
+    case CACHE_LOSS_UNSTORED:
+        return ICP_MISS_UNSTORED;
+    case CACHE_LOSS_NONE:
+        break;
+    }
+    return ICP_MISS_NEW;
+}
+
+static int copy_tokens(int32_t *to, const int32_t *from, size_t n) {
+    n = MIN(n, ICP_MISS_TOKENS);
+    memcpy(to, from, n * sizeof *to);
+    return (int)n;
+}
+
+/* A public prefix counts as cached text as well: how it goes on where the prompt leaves it. */
+static void compare_publics(const engine *e, const int32_t *tokens, size_t n, icp_miss *out) {
+    const public_prefix *p = NULL;
+    size_t same = public_common(e, tokens, n, &p);
+    if (!p || same == p->n || same < out->position || same == 0 || same == n) return;
+    out->reason = ICP_MISS_DIFFERENT;
+    out->n_cached = copy_tokens(out->cached, p->tokens + same, p->n - same);
+    out->n_own = copy_tokens(out->own, tokens + same, n - same);
+    out->position = same;
+}
+
+void miss_explain(engine *e, const cache_space *space, const int32_t *tokens, size_t n,
+                  size_t limit, bool others, icp_miss *out) {
+    *out = (icp_miss){.reason = ICP_MISS_OFF, .n_missed = n};
+    if (!space) return;
+    cache_miss m;
+    cache_explain(e->cache, space, tokens, n, &m);
+    out->position = MIN(m.len, limit);
+    out->n_missed = n - out->position;
+    if (out->position + 1 >= n) {
+        out->reason = ICP_MISS_NONE;
+        return;
+    }
+    out->n_own = copy_tokens(out->own, tokens + out->position, n - out->position);
+    if (m.len >= limit) {
+        out->reason = ICP_MISS_LIMITED;
+        return;
+    }
+    out->reason = reason_of(m.loss);
+    if (m.loss != CACHE_LOSS_NONE) {
+        cache_stats s;
+        cache_get_stats(e->cache, &s);
+        out->ago = clock_now() - m.lost_at;
+        out->lost_to = m.lost_len;
+        out->pages_in_use = m.lost_pinned;
+        out->pages = s.n_pages;
+        return;
+    }
+    if (m.n_other > 0 && m.len > 0) {
+        out->reason = ICP_MISS_DIFFERENT;
+        out->n_cached = copy_tokens(out->cached, m.other, (size_t)m.n_other);
+    }
+    if (others)
+        out->elsewhere = cache_probe_others(e->cache, space, tokens, MIN(n, limit), NAMESPACES);
+    if (out->elsewhere > out->position)
+        out->reason = ICP_MISS_NAMESPACE;
+    else
+        compare_publics(e, tokens, n, out);
+}
+
+/* ---- another spelling ------------------------------------------------------------------------ */
+
+static const char *spell(const void *arg, int32_t token, size_t *len) {
+    const tokenizer *t = arg;
+    if ((size_t)token >= tokenizer_n(t)) return NULL;
+    enum token_type type = tokenizer_type(t, token);
+    if (type != TOKEN_NORMAL && type != TOKEN_BYTE) return NULL;
+    text_str text = tokenizer_bytes(t, token);
+    *len = text.len;
+    return text.data;
+}
+
+/* Logits are wanted by position, and max_hit counts tokens: then the prompt stays as it is. */
+static bool may_respell(const request *r) {
+    const icp_request_opts *o = &r->opts;
+    return o->from_text && r->space && !o->on_logits && !o->prompt_logprobs &&
+           o->max_hit == SIZE_MAX;
+}
+
+void miss_respell(engine *e, request *r) {
+    if (!may_respell(r)) return;
+    const icp_request_opts *o = &r->opts;
+    cache_spelling spelling = {spell, e->tok};
+    size_t room = MIN(e->limits.n_ctx, 2 * o->n_prompt + CACHE_PAGE), n_out, n_in;
+    if (!ledger_take(e->ledger, room * sizeof(int32_t))) return;
+    int32_t *out = mem_alloc(room * sizeof *out);
+    if (out && cache_respell(e->cache, r->space, &spelling, o->prompt, o->n_prompt, out, room,
+                             &n_out, &n_in)) {
+        size_t rest = o->n_prompt - n_in, same = 0;
+        while (same < n_out && out[same] == o->prompt[same]) same++;
+        if (rest <= room - n_out) {
+            memcpy(out + n_out, o->prompt + n_in, rest * sizeof *out);
+            if (request_set_prompt(r, out, n_out + rest)) r->usage.respelled = n_in - same;
+        }
+    }
+    mem_free(out);
+    ledger_give(e->ledger, room * sizeof(int32_t));
+}
