@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve_internal.h"
+#include "generation.h"
 
 /* What a template must get from us alone. */
 static const char *const reserved[] = {"messages", "tools", "add_generation_prompt", "bos_token",
@@ -189,15 +189,15 @@ static bool build_chat(json_object *chat, json_object *body, reply *error) {
     return true;
 }
 
-bool chat_tokenize(call *c, json_object *body, icp_tokens *out) {
+bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text) {
     json_object *chat = json_object_new_object();
     if (!chat) return reply_error(&c->reply, 503, NULL, NULL, "Out of memory."), false;
     bool ok = build_chat(chat, body, &c->reply);
     if (ok) {
-        const char *text = json_object_to_json_string_ext(chat, JSON_C_TO_STRING_PLAIN |
+        const char *json = json_object_to_json_string_ext(chat, JSON_C_TO_STRING_PLAIN |
                                                                     JSON_C_TO_STRING_NOSLASHESCAPE);
         icp_error err = {.code = ICP_ENOMEM};
-        ok = text && icp_chat_tokenize(c->server->model, text, out, NULL, &err) == 0;
+        ok = json && icp_chat_tokenize(c->server->model, json, out, text, &err) == 0;
         if (!ok) reply_icp_error(&c->reply, &err, "messages");
     }
     json_object_put(chat);

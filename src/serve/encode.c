@@ -1,95 +1,59 @@
-/* What both OpenAI dialects write: server-sent events, whole answers, usage, token texts.
+/* What the dialects write alike: server-sent events, usage, token texts, log-probabilities.
  *
  * Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
-#include "serve_internal.h"
+#include "generation.h"
+
+void event_begin(buf *out, const char *name) {
+    if (name) buf_printf(out, "event: %s\n", name);
+    buf_puts(out, "data: ");
+}
+
+void event_end(buf *out) {
+    buf_puts(out, "\n\n");
+}
 
 void put_json_string(buf *out, const char *text, size_t len) {
     buf_putc(out, '"');
-    buf_put_json(out, text, len);
+    buf_put_json(out, text ? text : "", len);
     buf_putc(out, '"');
 }
 
-static void put_usage(buf *out, const icp_usage *u) {
+void put_string_member(buf *out, const char *before, const char *text) {
+    buf_puts(out, before);
+    put_json_string(out, text, strlen(text));
+}
+
+void put_usage(buf *out, const icp_usage *u) {
     buf_printf(out, "{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,",
                u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens);
     buf_printf(out, "\"prompt_tokens_details\":{\"cached_tokens\":%zu", u->cached_tokens);
-    if (u->miss && u->miss[0]) {
-        buf_puts(out, ",\"miss_reason\":");
-        put_json_string(out, u->miss, strlen(u->miss));
-    }
+    if (u->miss && u->miss[0]) put_string_member(out, ",\"miss_reason\":", u->miss);
     buf_puts(out, "}}");
 }
 
-/* Usage while it grows: what is cached is known only at the end. */
-static void put_running_usage(const generation *g, buf *out) {
-    size_t n_prompt = 0;
-    for (size_t i = 0; i < g->n_submitted; i++) n_prompt += g->prompts[i].ids.n;
-    buf_printf(out, "{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu}",
-               n_prompt, g->n_generated, n_prompt + g->n_generated);
+void put_chunk_usage(const generation *g, buf *out) {
+    size_t n_prompt = count_prompt_tokens(g);
+    if (g->opts.continuous_usage)
+        buf_printf(out,
+                   ",\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,"
+                   "\"total_tokens\":%zu}",
+                   n_prompt, g->n_generated, n_prompt + g->n_generated);
+    else if (g->opts.include_usage)
+        buf_puts(out, ",\"usage\":null");
 }
 
-static void put_head(const generation *g, buf *out, const char *object) {
-    const char *model = g->call->server->name;
-    buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
-               (long long)g->created);
-    put_json_string(out, model, strlen(model));
-    buf_puts(out, ",\"choices\":[");
-}
-
-static void forget_sent(choice *c) {
-    buf_clear(&c->text);
-    for (int i = 0; i < N_LISTS; i++) buf_clear(&c->logprobs.list[i]);
-}
-
-void encode_chunk(generation *g, choice *c, enum chunk kind) {
-    size_t undo = g->out.len;
-    buf_puts(&g->out, "data: ");
-    put_head(g, &g->out, g->dialect->chunk_object);
-    if (!g->dialect->put_chunk(g, &g->out, c, kind)) {
-        g->out.len = undo;
-        return;
-    }
-    buf_putc(&g->out, ']');
-    if (g->opts.continuous_usage) {
-        buf_puts(&g->out, ",\"usage\":");
-        put_running_usage(g, &g->out);
-    } else if (g->opts.include_usage) {
-        buf_puts(&g->out, ",\"usage\":null");
-    }
-    buf_puts(&g->out, "}\n\n");
-    g->begun = true;
-    if (kind != CHUNK_FIRST) forget_sent(c);
-}
-
-void encode_end(generation *g) {
+void put_done(generation *g) {
     if (g->failure.status) {
-        buf_puts(&g->out, "data: ");
-        buf_put(&g->out, g->failure.body.data, g->failure.body.len);
-        buf_puts(&g->out, "\n\n");
-    } else if (g->opts.include_usage) {
-        buf_puts(&g->out, "data: ");
-        put_head(g, &g->out, g->dialect->chunk_object);
-        buf_puts(&g->out, "],\"usage\":");
-        put_usage(&g->out, &g->usage);
-        buf_puts(&g->out, "}\n\n");
+        event_begin(&g->out, NULL);
+        put_error(&g->out, &g->failure, FORM_OPENAI, g->call->id);
+        event_end(&g->out);
     }
     buf_puts(&g->out, "data: [DONE]\n\n");
-}
-
-void encode_answer(generation *g, buf *out) {
-    put_head(g, out, g->dialect->object);
-    size_t n = g->n_prompts * (size_t)g->opts.request.n;
-    for (size_t i = 0; i < n; i++) {
-        if (i) buf_putc(out, ',');
-        g->dialect->put_whole(g, out, &g->choices[i]);
-        out->failed |= g->choices[i].text.failed;
-    }
-    buf_puts(out, "],\"usage\":");
-    put_usage(out, &g->usage);
-    buf_putc(out, '}');
 }
 
 void put_logprob(buf *out, float value) {
@@ -101,4 +65,48 @@ char *token_bytes(const generation *g, int32_t token, size_t *len) {
     char *text = NULL;
     if (icp_detokenize(g->call->server->model, &token, 1, true, &text, len, NULL) < 0) return NULL;
     return text;
+}
+
+/* {"token":…,"logprob":…,"bytes":[…] without the closing brace. */
+static void put_token(const generation *g, buf *out, const icp_logprob *p) {
+    size_t len = 0;
+    char *text = token_bytes(g, p->token, &len);
+    out->failed |= !text;
+    buf_puts(out, "{\"token\":");
+    put_json_string(out, text, len);
+    buf_puts(out, ",\"logprob\":");
+    put_logprob(out, p->logprob);
+    buf_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < len; i++) buf_printf(out, "%s%d", i ? "," : "", (unsigned char)text[i]);
+    buf_putc(out, ']');
+    icp_free(text);
+}
+
+void add_chat_logprob(generation *g, logprobs *to, int32_t token, const icp_event *e) {
+    buf *out = &to->list[0];
+    if (out->len) buf_putc(out, ',');
+    put_token(g, out, &e->chosen);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (int i = 0; i < e->n_top; i++) {
+        if (i) buf_putc(out, ',');
+        put_token(g, out, &e->top[i]);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "]}");
+}
+
+const char *finish_reason(const choice *c) {
+    if (c->finish == ICP_FINISH_LENGTH) return "length";
+    return count_calls(c) ? "tool_calls" : "stop";
+}
+
+void make_id(char *out, size_t size, const char *prefix) {
+    unsigned char noise[12];
+    double now = clock_now();
+    if (getrandom(noise, sizeof noise, 0) < 0)
+        for (size_t i = 0; i < sizeof noise; i++)
+            noise[i] = ((unsigned char *)&now)[i % sizeof now];
+    int n = snprintf(out, size, "%s", prefix);
+    for (size_t i = 0; i < sizeof noise && n > 0 && (size_t)n + 2 < size; i++)
+        n += snprintf(out + n, size - (size_t)n, "%02x", noise[i]);
 }

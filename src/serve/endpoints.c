@@ -1,12 +1,7 @@
 /* The small routes: health, version, models, the page, tokens. */
 #include <string.h>
 
-#include "serve_internal.h"
-
-static void put_member(buf *out, const char *before, const char *text) {
-    buf_puts(out, before);
-    put_json_string(out, text, strlen(text));
-}
+#include "generation.h"
 
 void health_reply(call *c) {
     const server *s = c->server;
@@ -16,7 +11,7 @@ void health_reply(call *c) {
 }
 
 void version_reply(call *c) {
-    put_member(&c->reply.body, "{\"version\":", icp_version());
+    put_string_member(&c->reply.body, "{\"version\":", icp_version());
     buf_putc(&c->reply.body, '}');
     c->reply.status = 200;
 }
@@ -33,11 +28,11 @@ void page_reply(call *c) {
 /* The standard has no context length, and clients look for it under different names. */
 static void put_model(const server *s, buf *out) {
     const icp_model_info *info = icp_model_get_info(s->model);
-    put_member(out, "{\"id\":", s->name);
+    put_string_member(out, "{\"id\":", s->name);
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"incipit\"",
                (long long)s->began);
     buf_printf(out, ",\"max_model_len\":%zu,\"context_length\":%zu", info->n_ctx, info->n_ctx);
-    put_member(out, ",\"meta\":{\"architecture\":", info->arch);
+    put_string_member(out, ",\"meta\":{\"architecture\":", info->arch);
     buf_printf(out,
                ",\"n_vocab\":%zu,\"n_ctx_train\":%zu,\"n_embd\":%zu,\"n_params\":%llu,"
                "\"size\":%zu}}",
@@ -86,7 +81,7 @@ static bool tokenize_body(call *c, json_object *body, struct tokenize_fields *f,
     if (c->reply.status ||
         !fields_read(body, "", tokenize_table, COUNT_OF(tokenize_table), f, &c->reply))
         return false;
-    if (!text && !prompt && field_get(body, "messages")) return chat_tokenize(c, body, out);
+    if (!text && !prompt && field_get(body, "messages")) return chat_tokenize(c, body, out, NULL);
     if (!text) text = prompt;
     if (!text) {
         reply_error(&c->reply, 400, "missing_field", "content",

@@ -1,31 +1,30 @@
-/* Generations: prompts go to the engine, its events become choices. Invariants in
- * serve_internal.h. */
-#include <stdio.h>
+/* Generations: prompts go to the engine, its events become choices. See generation.h. */
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
-#include "serve_internal.h"
+#include "generation.h"
 
 enum { OUT_LIMIT = 64 << 10 }; /* a stream encodes no further while so much waits to be sent */
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void set_id(generation *g) {
-    unsigned char noise[12] = {0};
-    if (getrandom(noise, sizeof noise, 0) < 0) memcpy(noise, &g->created, sizeof g->created);
-    int n = snprintf(g->id, sizeof g->id, "%s-", g->dialect->id_prefix);
-    for (size_t i = 0; i < sizeof noise; i++)
-        n += snprintf(g->id + n, sizeof g->id - (size_t)n, "%02x", noise[i]);
+size_t count_choices(const generation *g) {
+    return g->n_prompts * (size_t)g->opts.request.n;
+}
+
+size_t count_prompt_tokens(const generation *g) {
+    size_t n = 0;
+    for (size_t i = 0; i < g->n_submitted; i++) n += g->prompts[i].ids.n;
+    return n;
 }
 
 static bool make_choices(generation *g) {
     size_t n = (size_t)g->opts.request.n;
     g->prompts = mem_zero(g->n_prompts, sizeof *g->prompts);
-    g->choices = mem_zero(g->n_prompts * n, sizeof *g->choices);
+    g->choices = mem_zero(count_choices(g), sizeof *g->choices);
     if (!g->prompts || !g->choices) return false;
-    for (size_t i = 0; i < g->n_prompts * n; i++)
-        g->choices[i] = (choice){.prompt = &g->prompts[i / n], .index = i};
+    for (size_t i = 0; i < count_choices(g); i++)
+        g->choices[i] = (choice){.prompt = &g->prompts[i / n], .index = i, .stop_index = -1};
     return true;
 }
 
@@ -37,7 +36,7 @@ generation *generation_new(call *c, const dialect *d, json_object *body, size_t 
     g->body = json_object_get(body);
     g->n_prompts = n_prompts;
     g->created = time(NULL);
-    set_id(g);
+    make_id(g->id, sizeof g->id, d->id_prefix);
     size_t n_vocab = icp_model_get_info(c->server->model)->n_vocab;
     if (generate_opts_read(&g->opts, body, n_vocab, &c->reply)) {
         if (make_choices(g)) return g;
@@ -60,15 +59,15 @@ void generation_free(generation **ref) {
         mem_free(g->prompts[i].echo);
         free_logprobs(&g->prompts[i].logprobs);
     }
-    for (size_t i = 0; g->choices && i < g->n_prompts * (size_t)g->opts.request.n; i++) {
-        buf_fini(&g->choices[i].text);
+    for (size_t i = 0; g->choices && i < count_choices(g); i++) {
+        output_fini(&g->choices[i]);
         free_logprobs(&g->choices[i].logprobs);
     }
     mem_free(g->prompts);
     mem_free(g->choices);
+    if (g->dialect->free_own) g->dialect->free_own(g->own);
     generate_opts_fini(&g->opts);
     json_object_put(g->body);
-    reply_fini(&g->failure);
     buf_fini(&g->out);
     mem_free(g);
     *ref = NULL;
@@ -121,9 +120,23 @@ static void submit_more(generation *g, reply *error) {
     g->body = NULL;
 }
 
+static void begin(generation *g) {
+    if (g->begun || !g->opts.stream) return;
+    g->begun = true;
+    g->dialect->stream(g, OUTPUT_BEGINS, NULL, NULL);
+}
+
 void generation_submit(generation *g) {
     call *c = g->call;
     if (!c->conn->gone) submit_more(g, &c->reply);
+    if (g->dialect->early && g->opts.stream && c->reply.n_ctx) { /* the stream tells of it */
+        g->failure = c->reply;
+        c->reply = (reply){0};
+        begin(g);
+        c->generation = g;
+        return;
+    }
+    if (g->dialect->early && !c->reply.status && g->n_submitted) begin(g);
     if (c->reply.status || !g->n_submitted)
         generation_free(&g);
     else
@@ -132,38 +145,28 @@ void generation_submit(generation *g) {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static const char *finish_reason(enum icp_finish finish) {
-    switch (finish) {
-    case ICP_FINISH_STOP:
-    case ICP_FINISH_STOP_STRING:
-        return "stop";
-    case ICP_FINISH_LENGTH:
-        return "length";
-    default:
-        return NULL; /* the error follows */
-    }
-}
-
 static void begin_choice(generation *g, choice *c) {
     c->begun = true;
     c->logprobs.offset = c->prompt->logprobs.offset;
-    if (g->opts.stream) encode_chunk(g, c, CHUNK_FIRST);
+    begin(g);
+    if (g->opts.stream) g->dialect->stream(g, OUTPUT_CHOICE_BEGINS, c, NULL);
 }
 
-static void take_text(generation *g, choice *c, const icp_event *e) {
+static void take_token(generation *g, choice *c, const icp_event *e) {
     if (!c->begun) begin_choice(g, c);
-    buf_put(&c->text, e->text, e->text_len);
-    if (e->kind == ICP_EVENT_TOKEN) {
-        g->n_generated++;
-        if (g->opts.request.logprobs >= 0) g->dialect->add_logprob(g, &c->logprobs, e->token, e);
-    } else {
-        c->finish = finish_reason(e->finish);
-    }
-    if (!g->opts.stream) return;
-    if (c->finish)
-        encode_chunk(g, c, CHUNK_LAST);
-    else if (c->text.len || c->logprobs.list[0].len)
-        encode_chunk(g, c, CHUNK_TEXT);
+    g->n_generated++;
+    if (g->opts.request.logprobs >= 0) g->dialect->add_logprob(g, &c->logprobs, e->token, e);
+    output_text(g, c, ITEM_TEXT, e->text, e->text_len);
+    output_flush(g, c);
+}
+
+static void take_finish(generation *g, choice *c, const icp_event *e) {
+    if (!c->begun) begin_choice(g, c);
+    output_text(g, c, ITEM_TEXT, e->text, e->text_len);
+    c->finish = e->finish;
+    c->stop_index = e->stop_index;
+    bool well = e->finish <= ICP_FINISH_LENGTH; /* else the error follows */
+    if (well) output_end(g, c);
 }
 
 static void take_done(generation *g, prompt *p, const icp_event *e) {
@@ -182,14 +185,16 @@ static void take_done(generation *g, prompt *p, const icp_event *e) {
 }
 
 static void take_event(generation *g, prompt *p, const icp_event *e) {
-    size_t n = (size_t)g->opts.request.n;
+    size_t first = (size_t)(p - g->prompts) * (size_t)g->opts.request.n;
     switch (e->kind) {
     case ICP_EVENT_PROMPT:
         g->dialect->add_logprob(g, &p->logprobs, e->token, e);
         break;
     case ICP_EVENT_TOKEN:
+        take_token(g, &g->choices[first + (size_t)e->choice], e);
+        break;
     case ICP_EVENT_FINISH:
-        take_text(g, &g->choices[(size_t)(p - g->prompts) * n + (size_t)e->choice], e);
+        take_finish(g, &g->choices[first + (size_t)e->choice], e);
         break;
     case ICP_EVENT_DONE:
         take_done(g, p, e);
@@ -209,7 +214,8 @@ void generation_pump(generation *g) {
             take_event(g, p, &event);
     }
     if (generation_done(g) && g->opts.stream && !g->ended) {
-        encode_end(g);
+        begin(g);
+        g->dialect->stream(g, OUTPUT_ENDS, NULL, NULL);
         g->ended = true;
     }
 }
@@ -231,13 +237,16 @@ void generation_cancel(generation *g) {
 
 void generation_reply(generation *g, reply *r) {
     if (!g->failure.status) {
-        encode_answer(g, &r->body);
+        g->dialect->put_whole(g, &r->body);
         r->status = 200;
         return;
     }
     reply_fini(r);
     *r = g->failure;
-    g->failure.body = (buf){0};
+}
+
+icp_usage generation_usage(const generation *g) {
+    return g->usage;
 }
 
 void generation_ping(generation *g) {

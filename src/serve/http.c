@@ -29,10 +29,11 @@ static void add_cors(struct MHD_Response *r, const call *c) {
     if (!c->origin || !origin_allowed(opts->cors, c->origin)) return;
     MHD_add_response_header(r, "Access-Control-Allow-Origin", c->origin);
     MHD_add_response_header(r, "Vary", "Origin");
-    MHD_add_response_header(r, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    MHD_add_response_header(r, "Access-Control-Expose-Headers",
+                            "x-request-id, request-id, retry-after");
     if (strcmp(c->method, "OPTIONS") != 0) return;
     const char *asked = header(c, "Access-Control-Request-Headers");
-    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     MHD_add_response_header(r, "Access-Control-Allow-Headers",
                             asked ? asked : "authorization, content-type, x-api-key");
     MHD_add_response_header(r, "Access-Control-Max-Age", "86400");
@@ -41,7 +42,8 @@ static void add_cors(struct MHD_Response *r, const call *c) {
 static enum MHD_Result respond(call *c, int status, struct MHD_Response *r) {
     if (!r) return MHD_NO;
     c->status = status;
-    MHD_add_response_header(r, "x-request-id", c->id);
+    MHD_add_response_header(r, "x-request-id", c->id); /* OpenAI's name, and Anthropic's */
+    MHD_add_response_header(r, "request-id", c->id);
     add_cors(r, c);
     if (c->linger || c->server->draining) MHD_add_response_header(r, "Connection", "close");
     enum MHD_Result rc = MHD_queue_response(c->mhd, (unsigned)status, r);
@@ -61,9 +63,15 @@ static struct MHD_Response *body_response(reply *r) {
 
 static enum MHD_Result send_reply(call *c) {
     reply *r = &c->reply;
-    if (r->body.failed) { /* half an answer is none */
+    enum error_form form = c->route ? c->route->errors : FORM_OPENAI;
+    if (r->body.failed && !r->is_error) { /* half an answer is none */
         buf_fini(&r->body);
-        r->status = 503;
+        r->status = 0;
+        reply_error(r, 503, "out_of_memory", NULL, "Out of memory.");
+    }
+    if (r->is_error) {
+        buf_clear(&r->body);
+        put_error(&r->body, r, form, c->id);
     }
     struct MHD_Response *response = body_response(r);
     if (!response) return MHD_NO;
@@ -80,7 +88,7 @@ static enum MHD_Result send_reply(call *c) {
     if (r->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (r->allow) MHD_add_response_header(response, "Allow", r->allow);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    return respond(c, r->status, response);
+    return respond(c, r->is_error ? error_status(r, form) : r->status, response);
 }
 
 static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t max) {
@@ -217,7 +225,11 @@ static enum MHD_Result take_body(call *c, const char *data, size_t n) {
 /* The request is complete: answers, or hands it to a worker. */
 static enum MHD_Result dispatch(call *c) {
     if (!watch_complete(c->server->watch, c->conn)) return MHD_NO;
-    if (!c->reply.status && c->route->get) c->route->get(c);
+    bool drops = !strcmp(c->method, "DELETE");
+    if (!c->reply.status && drops)
+        c->route->drop(c);
+    else if (!c->reply.status && strcmp(c->method, "POST") != 0)
+        c->route->get(c);
     if (c->reply.status) {
         call_set_state(c, CALL_REPLYING);
     } else {
@@ -277,7 +289,7 @@ static void log_call(const call *c, enum MHD_RequestTerminationCode how) {
         log_line(LOG_INFO, "%s %.200s %d %.1f ms%s", c->method, c->path, c->status, ms, end);
         return;
     }
-    icp_usage usage = c->generation->usage;
+    icp_usage usage = generation_usage(c->generation);
     bool missed = usage.miss && usage.miss[0];
     log_line(LOG_INFO, "%s %.200s %d %.1f ms, prompt %zu, cached %zu, completion %zu%s%s%s",
              c->method, c->path, c->status, ms, usage.prompt_tokens, usage.cached_tokens,

@@ -1,34 +1,15 @@
 /* POST /v1/chat/completions. https://platform.openai.com/docs/api-reference/chat */
 #include <string.h>
 
-#include "serve_internal.h"
+#include "generation.h"
 
-/* {"token":…,"logprob":…,"bytes":[…] without the closing brace. */
-static void put_token(const generation *g, buf *out, const icp_logprob *p) {
-    size_t len = 0;
-    char *text = token_bytes(g, p->token, &len);
-    out->failed |= !text;
-    buf_puts(out, "{\"token\":");
-    put_json_string(out, text ? text : "", len);
-    buf_puts(out, ",\"logprob\":");
-    put_logprob(out, p->logprob);
-    buf_puts(out, ",\"bytes\":[");
-    for (size_t i = 0; i < len; i++) buf_printf(out, "%s%d", i ? "," : "", (unsigned char)text[i]);
-    buf_putc(out, ']');
-    icp_free(text);
-}
+/* ---- answers --------------------------------------------------------------------------------- */
 
-static void add_logprob(generation *g, logprobs *to, int32_t token, const icp_event *e) {
-    buf *out = &to->list[0];
-    if (out->len) buf_putc(out, ',');
-    put_token(g, out, &e->chosen);
-    buf_puts(out, ",\"top_logprobs\":[");
-    for (int i = 0; i < e->n_top; i++) {
-        if (i) buf_putc(out, ',');
-        put_token(g, out, &e->top[i]);
-        buf_putc(out, '}');
-    }
-    buf_puts(out, "]}");
+static void put_head(const generation *g, buf *out, const char *object) {
+    buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld", g->id, object,
+               (long long)g->created);
+    put_string_member(out, ",\"model\":", g->call->server->name);
+    buf_puts(out, ",\"choices\":[");
 }
 
 static void put_logprobs(const generation *g, buf *out, const choice *c) {
@@ -41,49 +22,162 @@ static void put_logprobs(const generation *g, buf *out, const choice *c) {
     buf_puts(out, "],\"refusal\":null}");
 }
 
-static void put_delta(const generation *g, buf *out, const choice *c) {
-    buf_printf(out, "{\"index\":%zu,\"delta\":{\"content\":", c->index);
-    put_json_string(out, c->text.data ? c->text.data : "", c->text.len);
-    buf_putc(out, '}');
-    put_logprobs(g, out, c);
-    buf_puts(out, ",\"finish_reason\":null}");
+/* "name":"…" with what the stream has not carried yet. */
+static void put_fresh(buf *out, const char *name, const item *i) {
+    buf_printf(out, "\"%s\":", name);
+    if (i)
+        put_json_string(out, i->text.data + i->sent, i->text.len - i->sent);
+    else
+        buf_puts(out, "\"\"");
 }
 
-static bool put_chunk(const generation *g, buf *out, choice *c, enum chunk kind) {
-    switch (kind) {
-    case CHUNK_FIRST:
-        buf_printf(out,
-                   "{\"index\":%zu,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
-                   "\"logprobs\":null,\"finish_reason\":null}",
-                   c->index);
+static size_t call_index(const choice *c, const item *call) {
+    size_t n = 0;
+    for (const item *i = c->items; i < call; i++) n += i->kind == ITEM_CALL;
+    return n;
+}
+
+static void put_delta(buf *out, const choice *c, const item *i) {
+    if (i && i->kind == ITEM_CALL) {
+        buf_printf(out, "\"tool_calls\":[{\"index\":%zu,\"function\":{", call_index(c, i));
+        put_fresh(out, "arguments", i);
+        buf_puts(out, "}}]");
+    } else if (i && i->kind == ITEM_REASONING) { /* no official name, and two that are in use */
+        put_fresh(out, "reasoning_content", i);
+        buf_putc(out, ',');
+        put_fresh(out, "reasoning", i);
+    } else {
+        put_fresh(out, "content", i);
+    }
+}
+
+static void put_call_begin(buf *out, const choice *c, const item *i) {
+    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,\"id\":\"%s\",\"type\":\"function\"",
+               call_index(c, i), i->id);
+    put_string_member(out, ",\"function\":{\"name\":", i->name);
+    buf_puts(out, ",\"arguments\":\"\"}}]");
+}
+
+static void end_chunk(generation *g) {
+    buf_putc(&g->out, ']');
+    put_chunk_usage(g, &g->out);
+    buf_putc(&g->out, '}');
+    event_end(&g->out);
+}
+
+static void begin_chunk(generation *g, const choice *c) {
+    event_begin(&g->out, NULL);
+    put_head(g, &g->out, "chat.completion.chunk");
+    buf_printf(&g->out, "{\"index\":%zu,\"delta\":{", c->index);
+}
+
+static void put_usage_chunk(generation *g) {
+    event_begin(&g->out, NULL);
+    put_head(g, &g->out, "chat.completion.chunk");
+    buf_puts(&g->out, "],\"usage\":");
+    put_usage(&g->out, &g->usage);
+    buf_putc(&g->out, '}');
+    event_end(&g->out);
+}
+
+static void stream(generation *g, enum output_event what, choice *c, item *i) {
+    static const char no_logprobs[] = "},\"logprobs\":null,\"finish_reason\":null}";
+    buf *out = &g->out;
+    switch (what) {
+    case OUTPUT_CHOICE_BEGINS:
+        begin_chunk(g, c);
+        buf_puts(out, "\"role\":\"assistant\",\"content\":\"\"");
+        buf_puts(out, no_logprobs);
+        end_chunk(g);
         break;
-    case CHUNK_TEXT:
-        put_delta(g, out, c);
+    case OUTPUT_ITEM_BEGINS:
+        if (i->kind != ITEM_CALL) break;
+        begin_chunk(g, c);
+        put_call_begin(out, c, i);
+        buf_puts(out, no_logprobs);
+        end_chunk(g);
         break;
-    case CHUNK_LAST:
-        buf_printf(out, "{\"index\":%zu,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"%s\"}",
-                   c->index, c->finish);
+    case OUTPUT_DELTA:
+        begin_chunk(g, c);
+        put_delta(out, c, i);
+        buf_putc(out, '}');
+        put_logprobs(g, out, c);
+        buf_puts(out, ",\"finish_reason\":null}");
+        end_chunk(g);
+        break;
+    case OUTPUT_CHOICE_ENDS:
+        begin_chunk(g, c);
+        buf_printf(out, "},\"logprobs\":null,\"finish_reason\":\"%s\"}", finish_reason(c));
+        end_chunk(g);
+        break;
+    case OUTPUT_ENDS:
+        if (g->opts.include_usage && !g->failure.status) put_usage_chunk(g);
+        put_done(g);
+        break;
+    default:
         break;
     }
-    return true;
 }
 
-static void put_whole(const generation *g, buf *out, choice *c) {
-    buf_printf(out, "{\"index\":%zu,\"message\":{\"role\":\"assistant\",\"content\":", c->index);
-    put_json_string(out, c->text.data ? c->text.data : "", c->text.len);
-    buf_puts(out, ",\"refusal\":null}");
-    put_logprobs(g, out, c);
-    buf_printf(out, ",\"finish_reason\":\"%s\"}", c->finish ? c->finish : "stop");
+static void put_calls(buf *out, const choice *c) {
+    bool first = true;
+    for (const item *i = c->items; i < c->items + c->n_items; i++) {
+        if (i->kind != ITEM_CALL) continue;
+        buf_puts(out, first ? ",\"tool_calls\":[" : ",");
+        first = false;
+        buf_printf(out, "{\"id\":\"%s\",\"type\":\"function\"", i->id);
+        put_string_member(out, ",\"function\":{\"name\":", i->name);
+        buf_puts(out, ",\"arguments\":");
+        put_json_string(out, i->text.data, i->text.len);
+        buf_puts(out, "}}");
+    }
+    if (!first) buf_putc(out, ']');
 }
 
-static const dialect chat = {
-    .id_prefix = "chatcmpl",
-    .object = "chat.completion",
-    .chunk_object = "chat.completion.chunk",
-    .add_logprob = add_logprob,
-    .put_chunk = put_chunk,
-    .put_whole = put_whole,
-};
+static void put_message(buf *out, const choice *c) {
+    bool says = false, thinks = false;
+    for (size_t i = 0; i < c->n_items; i++) {
+        says |= c->items[i].kind == ITEM_TEXT;
+        thinks |= c->items[i].kind == ITEM_REASONING;
+    }
+    buf_puts(out, "{\"role\":\"assistant\",\"content\":");
+    if (says || !count_calls(c)) {
+        buf_putc(out, '"');
+        put_output(out, c, ITEM_TEXT);
+        buf_putc(out, '"');
+    } else {
+        buf_puts(out, "null");
+    }
+    for (int i = 0; thinks && i < 2; i++) {
+        buf_puts(out, i ? ",\"reasoning\":\"" : ",\"reasoning_content\":\"");
+        put_output(out, c, ITEM_REASONING);
+        buf_putc(out, '"');
+    }
+    buf_puts(out, ",\"refusal\":null");
+    put_calls(out, c);
+    buf_putc(out, '}');
+}
+
+static void put_whole(generation *g, buf *out) {
+    put_head(g, out, "chat.completion");
+    for (size_t i = 0; i < count_choices(g); i++) {
+        const choice *c = &g->choices[i];
+        buf_printf(out, "%s{\"index\":%zu,\"message\":", i ? "," : "", c->index);
+        put_message(out, c);
+        put_logprobs(g, out, c);
+        buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_reason(c));
+    }
+    buf_puts(out, "],\"usage\":");
+    put_usage(out, &g->usage);
+    buf_putc(out, '}');
+}
+
+static const dialect chat = {.id_prefix = "chatcmpl-",
+                             .add_logprob = add_chat_logprob,
+                             .stream = stream,
+                             .put_whole = put_whole};
+
+/* ---- requests -------------------------------------------------------------------------------- */
 
 struct own {
     bool logprobs;
@@ -95,19 +189,22 @@ static const field own_fields[] = {
     {"top_logprobs", FIELD_INT, offsetof(struct own, top_logprobs), 0, ICP_MAX_LOGPROBS},
 };
 
-void chat_start(call *c, json_object *body) {
+generation *chat_generation(call *c, const dialect *d, json_object *body) {
     struct own own = {0};
-    if (!fields_read(body, "", own_fields, COUNT_OF(own_fields), &own, &c->reply)) return;
+    if (!fields_read(body, "", own_fields, COUNT_OF(own_fields), &own, &c->reply)) return NULL;
     if (own.top_logprobs && !own.logprobs) {
         reply_error(&c->reply, 400, "invalid_value", "top_logprobs",
                     "'top_logprobs' is only allowed when 'logprobs' is true.");
-        return;
+        return NULL;
     }
-    generation *g = generation_new(c, &chat, body, 1);
-    if (!g) return;
+    generation *g = generation_new(c, d, body, 1);
+    if (!g) return NULL;
     if (own.logprobs) g->opts.request.logprobs = own.top_logprobs;
-    if (chat_tokenize(c, body, &g->prompts[0].ids))
-        generation_submit(g);
-    else
-        generation_free(&g);
+    if (!chat_tokenize(c, body, &g->prompts[0].ids, NULL)) generation_free(&g);
+    return g;
+}
+
+void chat_start(call *c, json_object *body) {
+    generation *g = chat_generation(c, &chat, body);
+    if (g) generation_submit(g);
 }

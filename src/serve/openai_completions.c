@@ -3,7 +3,7 @@
  * Log-probabilities are four parallel lists: tokens, token_logprobs, top_logprobs, text_offset. */
 #include <string.h>
 
-#include "serve_internal.h"
+#include "generation.h"
 
 enum { MAX_PROMPTS = 1024, MAX_CHOICES = 4096, DEFAULT_MAX_TOKENS = 16 };
 enum { TOKENS, TOKEN_LOGPROBS, TOP_LOGPROBS, TEXT_OFFSET };
@@ -23,7 +23,7 @@ static size_t put_token(const generation *g, buf *out, int32_t token) {
         whole &= cp >= 0;
     }
     if (whole) {
-        put_json_string(out, text ? text : "", len);
+        put_json_string(out, text, len);
     } else {
         buf_puts(out, "\"bytes:");
         for (size_t i = 0; i < len; i++) buf_printf(out, "\\\\x%02x", (unsigned char)text[i]);
@@ -89,47 +89,79 @@ static void put_logprobs(const generation *g, buf *out, const logprobs *first,
     buf_putc(out, '}');
 }
 
-static void put_finish(buf *out, const char *finish) {
-    if (finish)
-        buf_printf(out, ",\"finish_reason\":\"%s\"}", finish);
-    else
-        buf_puts(out, ",\"finish_reason\":null}");
+static void put_head(const generation *g, buf *out) {
+    buf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld", g->id,
+               (long long)g->created);
+    put_string_member(out, ",\"model\":", g->call->server->name);
+    buf_puts(out, ",\"choices\":[");
 }
 
-static bool put_chunk(const generation *g, buf *out, choice *c, enum chunk kind) {
-    const prompt *p = c->prompt;
-    if (kind == CHUNK_FIRST && !g->echo) return false;
+/* A chunk of one choice. */
+static void put_chunk(generation *g, const choice *c, const char *text, size_t len,
+                      const logprobs *of, const char *finish) {
+    buf *out = &g->out;
+    event_begin(out, NULL);
+    put_head(g, out);
     buf_printf(out, "{\"index\":%zu,\"text\":", c->index);
-    if (kind == CHUNK_FIRST) {
-        put_json_string(out, p->echo, p->echo_len);
-        put_logprobs(g, out, NULL, &p->logprobs);
-        put_finish(out, NULL);
-    } else {
-        put_json_string(out, c->text.data ? c->text.data : "", c->text.len);
-        put_logprobs(g, out, NULL, &c->logprobs);
-        put_finish(out, c->finish);
-    }
-    return true;
+    put_json_string(out, text, len);
+    put_logprobs(g, out, NULL, of);
+    if (finish)
+        buf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
+    else
+        buf_puts(out, ",\"finish_reason\":null}]");
+    put_chunk_usage(g, out);
+    buf_putc(out, '}');
+    event_end(out);
 }
 
-static void put_whole(const generation *g, buf *out, choice *c) {
-    const prompt *p = c->prompt;
-    buf_printf(out, "{\"index\":%zu,\"text\":\"", c->index);
-    if (g->echo) buf_put_json(out, p->echo, p->echo_len);
-    buf_put_json(out, c->text.data ? c->text.data : "", c->text.len);
-    buf_putc(out, '"');
-    put_logprobs(g, out, g->echo ? &p->logprobs : NULL, &c->logprobs);
-    put_finish(out, c->finish ? c->finish : "stop");
+static void stream(generation *g, enum output_event what, choice *c, item *i) {
+    switch (what) {
+    case OUTPUT_CHOICE_BEGINS:
+        if (g->echo)
+            put_chunk(g, c, c->prompt->echo, c->prompt->echo_len, &c->prompt->logprobs, NULL);
+        break;
+    case OUTPUT_DELTA:
+        put_chunk(g, c, i ? i->text.data + i->sent : "", i ? i->text.len - i->sent : 0,
+                  &c->logprobs, NULL);
+        break;
+    case OUTPUT_CHOICE_ENDS:
+        put_chunk(g, c, "", 0, &c->logprobs, finish_reason(c));
+        break;
+    case OUTPUT_ENDS:
+        if (g->opts.include_usage && !g->failure.status) {
+            event_begin(&g->out, NULL);
+            put_head(g, &g->out);
+            buf_puts(&g->out, "],\"usage\":");
+            put_usage(&g->out, &g->usage);
+            buf_putc(&g->out, '}');
+            event_end(&g->out);
+        }
+        put_done(g);
+        break;
+    default:
+        break;
+    }
+}
+
+static void put_whole(generation *g, buf *out) {
+    put_head(g, out);
+    for (size_t i = 0; i < count_choices(g); i++) {
+        const choice *c = &g->choices[i];
+        const prompt *p = c->prompt;
+        buf_printf(out, "%s{\"index\":%zu,\"text\":\"", i ? "," : "", c->index);
+        if (g->echo) buf_put_json(out, p->echo, p->echo_len);
+        put_output(out, c, ITEM_TEXT);
+        buf_putc(out, '"');
+        put_logprobs(g, out, g->echo ? &p->logprobs : NULL, &c->logprobs);
+        buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_reason(c));
+    }
+    buf_puts(out, "],\"usage\":");
+    put_usage(out, &g->usage);
+    buf_putc(out, '}');
 }
 
 static const dialect completions = {
-    .id_prefix = "cmpl",
-    .object = "text_completion",
-    .chunk_object = "text_completion",
-    .add_logprob = add_logprob,
-    .put_chunk = put_chunk,
-    .put_whole = put_whole,
-};
+    .id_prefix = "cmpl-", .add_logprob = add_logprob, .stream = stream, .put_whole = put_whole};
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 

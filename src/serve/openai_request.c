@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "serve_internal.h"
+#include "generation.h"
 
 enum { MAX_STOP_LENGTH = 1024, MAX_SALT = 1024 };
 
@@ -92,7 +92,10 @@ static bool take_stop(generate_opts *o, json_object *value, reply *error) {
                            "Invalid value for 'stop': a stop string has 1 to %d bytes and no NUL.",
                            MAX_STOP_LENGTH),
                false;
-    o->stop[o->request.n_stop++] = text;
+    o->stop[o->request.n_stop] = mem_strdup(text);
+    if (!o->stop[o->request.n_stop])
+        return reply_error(error, 503, NULL, NULL, "Out of memory."), false;
+    o->request.n_stop++;
     return true;
 }
 
@@ -107,7 +110,7 @@ static bool read_stop(generate_opts *o, json_object *body, reply *error) {
                false;
     o->stop = mem_alloc((n + 1) * sizeof *o->stop);
     if (!o->stop) return reply_error(error, 503, NULL, NULL, "Out of memory."), false;
-    o->request.stop = o->stop;
+    o->request.stop = (const char *const *)o->stop;
     for (size_t i = 0; i < n; i++)
         if (!take_stop(o, list ? json_object_array_get_idx(stop, i) : stop, error)) return false;
     return true;
@@ -210,6 +213,7 @@ bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, rep
 }
 
 void generate_opts_fini(generate_opts *o) {
+    for (size_t i = 0; i < o->request.n_stop; i++) mem_free(o->stop[i]);
     mem_free(o->stop);
     icp_tokens_free(&o->stop_tokens);
     mem_free(o->bias);

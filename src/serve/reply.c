@@ -1,61 +1,27 @@
-/* Whole answers, and the error bodies that OpenAI's clients understand. */
+/* Whole answers, and errors in the forms that the vendors' clients understand. */
 #include <stdio.h>
 #include <string.h>
 
 #include "serve_internal.h"
 
-static const char *error_type(int status) {
-    switch (status) {
-    case 401:
-        return "authentication_error";
-    case 403:
-        return "permission_error";
-    case 429:
-        return "rate_limit_error";
-    case 500:
-    case 503:
-        return "server_error";
-    default:
-        return "invalid_request_error";
-    }
-}
-
-static void put_string_or_null(buf *out, const char *key, const char *text) {
-    buf_printf(out, ",\"%s\":", key);
-    if (!text) {
-        buf_puts(out, "null");
-        return;
-    }
-    buf_putc(out, '"');
-    buf_put_json(out, text, strlen(text));
-    buf_putc(out, '"');
-}
-
-void put_error_object(buf *out, int status, const char *code, const char *param, const char *text) {
-    buf_puts(out, "{\"message\":\"");
-    buf_put_json(out, text, strlen(text));
-    buf_printf(out, "\",\"type\":\"%s\"", error_type(status));
-    put_string_or_null(out, "param", param);
-    put_string_or_null(out, "code", code);
-    buf_putc(out, '}');
-}
+/* ---- making them ----------------------------------------------------------------------------- */
 
 /* status is set last of all: it says that there is a reply. */
 static void set_error(reply *r, int status, const char *code, const char *param, const char *text) {
-    buf_clear(&r->body);
-    buf_puts(&r->body, "{\"error\":");
-    put_error_object(&r->body, status, code, param, text);
-    buf_putc(&r->body, '}');
+    r->is_error = true;
+    r->code = code;
+    snprintf(r->param, sizeof r->param, "%s", param ? param : "");
+    snprintf(r->message, sizeof r->message, "%s", text);
     r->type = NULL;
     r->status = status;
     if (status == 429 || status == 503) r->retry_after = 1;
-    if (status == 500) r->never_retry = true;
+    if (status == 500 || status == 501) r->never_retry = true;
 }
 
 void reply_error(reply *r, int status, const char *code, const char *param, const char *format,
                  ...) {
     if (r->status) return;
-    char text[600];
+    char text[sizeof r->message];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -93,12 +59,105 @@ void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char 
              "This model's maximum context length is %zu tokens. However, your prompt has %zu "
              "tokens. Please reduce the length of the messages or prompt.",
              n_ctx, n_prompt);
+    r->n_prompt = n_prompt;
+    r->n_ctx = n_ctx;
     set_error(r, 400, "context_length_exceeded", "messages", why ? why : text);
-    if (r->body.failed) return;
-    r->body.len -= 2; /* reopens both objects */
-    buf_printf(&r->body, ",\"n_prompt_tokens\":%zu,\"n_ctx\":%zu}}", n_prompt, n_ctx);
 }
 
 void reply_fini(reply *r) {
     buf_fini(&r->body);
+}
+
+/* ---- writing them ---------------------------------------------------------------------------- */
+
+static const char *openai_type(int status) {
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 429:
+        return "rate_limit_error";
+    case 500:
+    case 501:
+    case 503:
+        return "server_error";
+    default:
+        return "invalid_request_error";
+    }
+}
+
+static const char *anthropic_type(int status) {
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 408:
+        return "timeout_error";
+    case 413:
+        return "request_too_large";
+    case 500:
+    case 501:
+        return "api_error";
+    case 529:
+        return "overloaded_error";
+    default:
+        return "invalid_request_error";
+    }
+}
+
+/* Anthropic's own number for a server that has too much to do. */
+int error_status(const reply *r, enum error_form form) {
+    bool busy = r->status == 429 || r->status == 503;
+    return form == FORM_ANTHROPIC && busy ? 529 : r->status;
+}
+
+static void put_quoted(buf *out, const char *text) {
+    buf_putc(out, '"');
+    buf_put_json(out, text, strlen(text));
+    buf_putc(out, '"');
+}
+
+static void put_string_or_null(buf *out, const char *key, const char *text) {
+    buf_printf(out, ",\"%s\":", key);
+    if (text && text[0])
+        put_quoted(out, text);
+    else
+        buf_puts(out, "null");
+}
+
+void put_error_object(buf *out, const reply *r) {
+    buf_puts(out, "{\"message\":");
+    put_quoted(out, r->message);
+    buf_printf(out, ",\"type\":\"%s\"", openai_type(r->status));
+    put_string_or_null(out, "param", r->param);
+    put_string_or_null(out, "code", r->code);
+    if (r->n_ctx) buf_printf(out, ",\"n_prompt_tokens\":%zu,\"n_ctx\":%zu", r->n_prompt, r->n_ctx);
+    buf_putc(out, '}');
+}
+
+/* Agents look for Anthropic's words to notice a full context. */
+static void put_anthropic_error(buf *out, const reply *r, const char *request_id) {
+    char words[120];
+    snprintf(words, sizeof words, "prompt is too long: %zu tokens > %zu maximum", r->n_prompt,
+             r->n_ctx);
+    buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+               anthropic_type(error_status(r, FORM_ANTHROPIC)));
+    put_quoted(out, r->n_ctx && r->n_prompt >= r->n_ctx ? words : r->message);
+    buf_puts(out, "},\"request_id\":");
+    put_quoted(out, request_id);
+    buf_putc(out, '}');
+}
+
+void put_error(buf *out, const reply *r, enum error_form form, const char *request_id) {
+    if (form == FORM_ANTHROPIC) {
+        put_anthropic_error(out, r, request_id);
+        return;
+    }
+    buf_puts(out, "{\"error\":");
+    put_error_object(out, r);
+    buf_putc(out, '}');
 }

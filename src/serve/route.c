@@ -31,6 +31,18 @@ const char *route_rest(const route *r, const char *path) {
     return without_v1(path) + strlen(r->path);
 }
 
+static const char *methods(const route *r) {
+    static const char *const lists[] = {"OPTIONS",
+                                        "GET, HEAD, OPTIONS",
+                                        "POST, OPTIONS",
+                                        "GET, HEAD, POST, OPTIONS",
+                                        "DELETE, OPTIONS",
+                                        "GET, HEAD, DELETE, OPTIONS",
+                                        "POST, DELETE, OPTIONS",
+                                        "GET, HEAD, POST, DELETE, OPTIONS"};
+    return lists[(r->get ? 1 : 0) + (r->post ? 2 : 0) + (r->drop ? 4 : 0)];
+}
+
 const route *route_find(const char *method, const char *path, reply *r) {
     const route *found = NULL;
     for (size_t i = 0; i < COUNT_OF(routes) && !found; i++)
@@ -41,7 +53,8 @@ const route *route_find(const char *method, const char *path, reply *r) {
     }
     bool reads = !strcmp(method, "GET") || !strcmp(method, "HEAD");
     if (reads ? found->get != NULL : found->post && !strcmp(method, "POST")) return found;
-    const char *allowed = found->get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    if (found->drop && !strcmp(method, "DELETE")) return found;
+    const char *allowed = methods(found);
     if (!strcmp(method, "OPTIONS"))
         r->status = 204;
     else

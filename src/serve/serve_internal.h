@@ -43,7 +43,7 @@ typedef struct workers workers;
 
 /* ---- replies (reply.c) ---------------------------------------------------------------------- */
 
-/* A whole answer. */
+/* A whole answer: a body, or an error whose form is the route's. */
 typedef struct reply {
     int status;       /* 0: there is none yet */
     const char *type; /* of the body; NULL: application/json */
@@ -53,10 +53,15 @@ typedef struct reply {
     const char *allow; /* methods, for 405 and OPTIONS */
     int retry_after;   /* seconds; 0: not said */
     bool never_retry;  /* the same request would fail again */
+
+    bool is_error;
+    const char *code;       /* static; may be NULL */
+    char param[80];         /* "": none */
+    char message[600];      /* a sentence; what it quotes from outside is cut */
+    size_t n_prompt, n_ctx; /* of a full context; 0: another error */
 } reply;
 
-/* Makes *r the error {"error":{message,type,param,code}}. code and param may be NULL. What the
- * sentence quotes is capped and escaped. An error that is there already stays. */
+/* Makes *r an error. code (static) and param may be NULL. An error that is there already stays. */
 void reply_error(reply *r, int status, const char *code, const char *param, const char *format, ...)
     PRINTF_LIKE(5, 6);
 /* The error of a library call, with the status that fits its code. */
@@ -64,8 +69,14 @@ void reply_icp_error(reply *r, const icp_error *err, const char *param);
 /* The one that agents recognise and answer by compacting their context. why: a sentence for another
  * limit than the context; or NULL. */
 void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char *why);
+
+enum error_form { FORM_OPENAI, FORM_ANTHROPIC };
+/* Appends an error: {"error":{message,type,param,code}}, or
+ * {"type":"error","error":{type,message},"request_id":…}. */
+void put_error(buf *out, const reply *r, enum error_form form, const char *request_id);
 /* Appends {"message":…,"type":…,"param":…,"code":…}. */
-void put_error_object(buf *out, int status, const char *code, const char *param, const char *text);
+void put_error_object(buf *out, const reply *r);
+int error_status(const reply *r, enum error_form form);
 void reply_fini(reply *r);
 
 /* ---- JSON in (json_read.c) ------------------------------------------------------------------ */
@@ -103,98 +114,7 @@ bool json_token_ids(json_object *array, const char *param, size_t n_vocab, icp_t
 /* Says the JSON type of a value for people: "a string", "an array" … */
 const char *json_kind(json_object *value);
 
-/* ---- what a body asks for (openai_request.c) ------------------------------------------------ */
-
-/* The fields that chat and completions have in common. */
-typedef struct generate_opts {
-    icp_request_opts request; /* its pointers point into the body's JSON or to what follows */
-    const char **stop;
-    icp_tokens stop_tokens;
-    icp_logit_bias *bias;
-    int max_tokens; /* -1: not said */
-    bool stream, include_usage, continuous_usage, skip_special;
-} generate_opts;
-
-/* The caller calls generate_opts_fini in any case. */
-bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, reply *error);
-void generate_opts_fini(generate_opts *o);
-
-/* ---- generation (generate.c, encode.c, openai_chat.c, openai_completions.c) ----------------- */
-
-enum { N_LISTS = 4 }; /* JSON lists that a dialect keeps for log-probabilities */
-
-/* Log-probabilities of a run of tokens, as items of JSON lists. */
-typedef struct logprobs {
-    buf list[N_LISTS];
-    size_t offset; /* characters of text before the next token */
-} logprobs;
-
-/* A prompt: one request of the engine. */
-typedef struct prompt {
-    icp_tokens ids;
-    char *echo; /* its text, when the answer repeats it */
-    size_t echo_len;
-    logprobs logprobs;    /* of its tokens, when asked for */
-    icp_request *request; /* NULL before it is submitted and when it is done */
-} prompt;
-
-/* One completion in the making. Text and log-probabilities are what no chunk has carried yet. */
-typedef struct choice {
-    prompt *prompt;
-    size_t index;
-    buf text;
-    logprobs logprobs;
-    const char *finish; /* NULL: goes on */
-    bool begun;
-} choice;
-
-enum chunk { CHUNK_FIRST, CHUNK_TEXT, CHUNK_LAST };
-
-/* What differs between the APIs. */
-typedef struct dialect {
-    const char *id_prefix, *object, *chunk_object;
-    /* Adds a token; chosen NULL: the first of a prompt, which has no probability. */
-    void (*add_logprob)(generation *g, logprobs *to, int32_t token, const icp_event *event);
-    /* Appends one choice: of a chunk (false: this dialect has no such chunk), of a whole answer. */
-    bool (*put_chunk)(const generation *g, buf *out, choice *c, enum chunk kind);
-    void (*put_whole)(const generation *g, buf *out, choice *c);
-} dialect;
-
-/* All completions of one call.
- *
- *   prompts  0 .. n_done .. n_submitted .. n_prompts     (done in any order)
- *   choices  n of each prompt, in a row
- *
- * Prompts are submitted in order as far as the engine's queue takes them; when one is done the next
- * follows. A stream's bytes wait in `out`; they are encoded when the socket asks for them, so that
- * a slow reader holds events in the engine and little here. */
-struct generation {
-    call *call;
-    const dialect *dialect;
-    json_object *body; /* holds what opts points to, until all is submitted */
-    generate_opts opts;
-    bool echo;
-
-    prompt *prompts;
-    size_t n_prompts, n_submitted, n_done;
-    choice *choices;
-
-    char id[64];
-    int64_t created;
-    icp_usage usage;    /* of the prompts that are done */
-    size_t n_generated; /* tokens so far */
-    reply failure;      /* status: 0 while all is well */
-    buf out;            /* of the stream */
-    size_t out_at;      /* sent so far */
-    bool begun;         /* something went into the stream */
-    bool ended;         /* the stream's last byte is in out */
-};
-
-/* A generation with its options read from the body, and n_prompts prompts to be filled in; NULL
- * with an error in c->reply. generation_submit starts it and makes it the call's, or frees it: with
- * an error in c->reply unless the client has gone. */
-generation *generation_new(call *c, const dialect *d, json_object *body, size_t n_prompts);
-void generation_submit(generation *g);
+/* ---- generations (generate.c; generation.h has the rest) ------------------------------------ */
 
 /* Takes what the engine has ready. */
 void generation_pump(generation *g);
@@ -209,32 +129,19 @@ long generation_read(generation *g, char *to, size_t max);
 void generation_ping(generation *g);
 /* Ends it with an error: the server stops. */
 void generation_cancel(generation *g);
+icp_usage generation_usage(const generation *g);
 void generation_free(generation **g);
-
-/* Encoders (encode.c). */
-void encode_chunk(generation *g, choice *c, enum chunk kind);
-void encode_end(generation *g); /* usage when asked for, the error if any, [DONE] */
-void encode_answer(generation *g, buf *out);
-void put_json_string(buf *out, const char *text, size_t len);
-void put_logprob(buf *out, float value); /* finite, whatever it was */
-/* The bytes of one token; *len of them, NUL-terminated, icp_free. NULL: no memory. */
-char *token_bytes(const generation *g, int32_t token, size_t *len);
-
-/* The prompt of a chat body: checked messages, tools and template arguments, tokenized. */
-bool chat_tokenize(call *c, json_object *body, icp_tokens *out);
-
-/* Start a generation or leave an error in c->reply: routes. */
-void chat_start(call *c, json_object *body);
-void completions_start(call *c, json_object *body);
 
 /* ---- routes (route.c, endpoints.c, metrics.c) ----------------------------------------------- */
 
 typedef struct route {
-    const char *path;     /* begins with "/"; one that ends with "/" takes everything below */
-    bool v1;              /* also below /v1 */
-    bool open;            /* asks for no key, and works before the model is loaded */
-    void (*get)(call *c); /* on the http thread; takes HEAD too */
+    const char *path; /* begins with "/"; one that ends with "/" takes everything below */
+    bool v1;          /* also below /v1 */
+    bool open;        /* asks for no key, and works before the model is loaded */
+    enum error_form errors;
+    void (*get)(call *c);                     /* on the http thread; takes HEAD too */
     void (*post)(call *c, json_object *body); /* on a worker */
+    void (*drop)(call *c);                    /* DELETE, on the http thread */
 } route;
 
 /* The route for a method and path; NULL with a 404, a 405 that names the methods, or the 204 of
@@ -242,6 +149,10 @@ typedef struct route {
 const route *route_find(const char *method, const char *path, reply *r);
 /* What of a path follows the route's own. */
 const char *route_rest(const route *r, const char *path);
+
+/* Start a generation or leave an error in c->reply. */
+void chat_start(call *c, json_object *body);
+void completions_start(call *c, json_object *body);
 
 void health_reply(call *c);
 void version_reply(call *c);

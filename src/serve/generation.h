@@ -1,0 +1,185 @@
+/* Generations: what a body asked for, in the making, and how the APIs say it.
+ *
+ *   body ─▶ a dialect's reader ─▶ chat body (OpenAI's chat form) ─▶ generation ─▶ engine
+ *                                                                       │ events
+ *   bytes ◀── a dialect's writer ◀── output: choices of items ◀─────────┘
+ *
+ * There is one internal request, the chat body: the other APIs for chats bring theirs into its form
+ * and go the same way from there. There is one internal output: a choice is a run of items (text,
+ * reasoning, tool calls), which Responses calls output items and Messages content blocks. */
+#ifndef GENERATION_H
+#define GENERATION_H
+
+#include "serve_internal.h"
+
+/* ---- what a body asks for (openai_request.c) ------------------------------------------------ */
+
+/* The fields that all generating routes have in common. */
+typedef struct generate_opts {
+    icp_request_opts request; /* its pointers point into the body's JSON or to what follows */
+    char **stop;              /* request.n_stop of them, owned: an answer may name one */
+    icp_tokens stop_tokens;
+    icp_logit_bias *bias;
+    int max_tokens; /* -1: not said */
+    bool stream, include_usage, continuous_usage, skip_special;
+} generate_opts;
+
+/* The caller calls generate_opts_fini in any case. */
+bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, reply *error);
+void generate_opts_fini(generate_opts *o);
+
+/* ---- output (output.c) ---------------------------------------------------------------------- */
+
+enum { N_LISTS = 4 }; /* JSON lists that a dialect keeps for log-probabilities */
+
+/* Log-probabilities of a run of tokens, as items of JSON lists. */
+typedef struct logprobs {
+    buf list[N_LISTS];
+    size_t offset; /* characters of text before the next token */
+} logprobs;
+
+/* A prompt: one request of the engine. */
+typedef struct prompt {
+    icp_tokens ids;
+    char *echo; /* its text, when the answer repeats it */
+    size_t echo_len;
+    logprobs logprobs;    /* of its tokens, when asked for */
+    icp_request *request; /* NULL before it is submitted and when it is done */
+} prompt;
+
+enum item_kind { ITEM_TEXT, ITEM_REASONING, ITEM_CALL };
+
+/* A part of a completion. */
+typedef struct item {
+    enum item_kind kind;
+    char id[40]; /* of its own; of a call the one that its result names */
+    char *name;  /* of a call: the function; owned */
+    buf text;    /* of a call: the arguments, as JSON */
+    size_t sent; /* so much of the text went into the stream */
+} item;
+
+/* One completion in the making. Log-probabilities are what the stream has not carried yet. */
+typedef struct choice {
+    prompt *prompt;
+    size_t index;
+    item *items; /* the last one is open until the choice ends */
+    size_t n_items;
+    logprobs logprobs;
+    bool begun, ended;
+    enum icp_finish finish; /* once it has ended */
+    int stop_index;         /* of the stop string that ended it; -1 */
+} choice;
+
+/* Adds to a choice's output. Text of another kind than the open item's ends that and begins a new
+ * one. A call begins with its name; its arguments follow as text of ITEM_CALL. */
+void output_text(generation *g, choice *c, enum item_kind kind, const char *text, size_t len);
+void output_call(generation *g, choice *c, const char *name, size_t len);
+/* Puts what the stream has not carried yet into it. */
+void output_flush(generation *g, choice *c);
+/* Ends the choice and its last item; one without items gets an empty text. */
+void output_end(generation *g, choice *c);
+void output_fini(choice *c);
+
+/* All text of one kind. */
+void put_output(buf *out, const choice *c, enum item_kind kind);
+size_t count_calls(const choice *c);
+
+/* ---- dialects ------------------------------------------------------------------------------- */
+
+/* What a stream is told about, in this order. */
+enum output_event {
+    OUTPUT_BEGINS,        /* once; the first token, or earlier, see dialect.early */
+    OUTPUT_CHOICE_BEGINS, /* its first token, though its text may come later */
+    OUTPUT_ITEM_BEGINS,
+    OUTPUT_DELTA, /* item->text from item->sent on, and log-probabilities; item NULL: only those */
+    OUTPUT_ITEM_ENDS,
+    OUTPUT_CHOICE_ENDS,
+    OUTPUT_ENDS, /* once; g->failure says whether well */
+};
+
+/* What differs between the APIs. */
+typedef struct dialect {
+    const char *id_prefix;
+    bool early; /* a stream begins before the prompt is computed, and tells of a full context too */
+    /* Adds a token; event NULL: the first of a prompt, which has no probability. */
+    void (*add_logprob)(generation *g, logprobs *to, int32_t token, const icp_event *event);
+    /* Puts an event into g->out. */
+    void (*stream)(generation *g, enum output_event what, choice *c, item *i);
+    /* Appends a whole answer. */
+    void (*put_whole)(generation *g, buf *out);
+    void (*free_own)(void *own); /* NULL when there is none */
+} dialect;
+
+/* ---- generations (generate.c) --------------------------------------------------------------- */
+
+/* All completions of one call.
+ *
+ *   prompts  0 .. n_done .. n_submitted .. n_prompts     (done in any order)
+ *   choices  n of each prompt, in a row
+ *
+ * Prompts are submitted in order as far as the engine's queue takes them; when one is done the next
+ * follows. A stream's bytes wait in `out`; they are encoded when the socket asks for them, so that
+ * a slow reader holds events in the engine and little here. */
+struct generation {
+    call *call;
+    const dialect *dialect;
+    void *own;         /* the dialect's */
+    json_object *body; /* holds what opts points to, until all is submitted */
+    generate_opts opts;
+    bool echo;
+
+    prompt *prompts;
+    size_t n_prompts, n_submitted, n_done;
+    choice *choices;
+
+    char id[64];
+    int64_t created;
+    icp_usage usage;    /* of the prompts that are done */
+    size_t n_generated; /* tokens so far */
+    reply failure;      /* status: 0 while all is well */
+    buf out;            /* of the stream */
+    size_t out_at;      /* sent so far */
+    bool begun;         /* OUTPUT_BEGINS was told */
+    bool ended;         /* the stream's last byte is in out */
+};
+
+/* A generation with its options read from the body, and n_prompts prompts to be filled in; NULL
+ * with an error in c->reply. generation_submit starts it and makes it the call's, or frees it: with
+ * an error in c->reply unless the client has gone. */
+generation *generation_new(call *c, const dialect *d, json_object *body, size_t n_prompts);
+void generation_submit(generation *g);
+size_t count_choices(const generation *g);
+size_t count_prompt_tokens(const generation *g); /* of the prompts submitted so far */
+
+/* ---- what dialects share (encode.c) --------------------------------------------------------- */
+
+/* A server-sent event: begin, the data on one line, end. name NULL: without one. */
+void event_begin(buf *out, const char *name);
+void event_end(buf *out);
+void put_json_string(buf *out, const char *text, size_t len);
+void put_string_member(buf *out, const char *before, const char *text); /* before: ",\"name\":" */
+void put_logprob(buf *out, float value); /* finite, whatever it was */
+/* An item of chat's log-probabilities: {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]}. */
+void add_chat_logprob(generation *g, logprobs *to, int32_t token, const icp_event *event);
+void put_usage(buf *out, const icp_usage *u);
+/* Appends the usage of a chunk of OpenAI's older streams, as far as the options want one: what is
+ * cached is known only at the end. */
+void put_chunk_usage(const generation *g, buf *out);
+/* The last words of OpenAI's older streams: the error if any, [DONE]. */
+void put_done(generation *g);
+/* The bytes of one token; *len of them, NUL-terminated, icp_free. NULL: no memory. */
+char *token_bytes(const generation *g, int32_t token, size_t *len);
+/* "stop", "length" or "tool_calls". */
+const char *finish_reason(const choice *c);
+/* prefix, and 24 random hexadecimal digits. */
+void make_id(char *out, size_t size, const char *prefix);
+
+/* ---- chats (chat_prompt.c, openai_chat.c) --------------------------------------------------- */
+
+/* The prompt of a chat body: checked messages, tools and template arguments, tokenized. text (may
+ * be NULL): the rendered prompt, icp_free. */
+bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text);
+/* A generation for a chat body, ready to be submitted; NULL with an error in c->reply. */
+generation *chat_generation(call *c, const dialect *d, json_object *body);
+
+#endif

@@ -1,0 +1,94 @@
+/* The output of a choice as items, told to the dialect while it grows. */
+#include <string.h>
+
+#include "generation.h"
+
+static void tell(generation *g, enum output_event what, choice *c, item *i) {
+    if (g->opts.stream) g->dialect->stream(g, what, c, i);
+}
+
+static item *open_item(choice *c) {
+    return c->n_items ? &c->items[c->n_items - 1] : NULL;
+}
+
+static bool has_logprobs(const choice *c) {
+    return c->logprobs.list[0].len > 0;
+}
+
+void output_flush(generation *g, choice *c) {
+    item *open = open_item(c);
+    if (!g->opts.stream || !((open && open->text.len > open->sent) || has_logprobs(c))) return;
+    tell(g, OUTPUT_DELTA, c, open);
+    if (open) open->sent = open->text.len;
+    for (int i = 0; i < N_LISTS; i++) buf_clear(&c->logprobs.list[i]);
+}
+
+static void end_item(generation *g, choice *c) {
+    item *open = open_item(c);
+    if (!open) return;
+    output_flush(g, c);
+    tell(g, OUTPUT_ITEM_ENDS, c, open);
+}
+
+/* NULL without memory, which fails the generation. */
+static item *begin_item(generation *g, choice *c, enum item_kind kind, const char *name,
+                        size_t len) {
+    static const char *const prefixes[] = {"msg_", "rs_", "call_"};
+    end_item(g, c);
+    item *grown = mem_resize(c->items, c->n_items + 1, sizeof *grown);
+    if (grown) c->items = grown;
+    char *copy = grown && name ? mem_alloc(len + 1) : NULL;
+    if (!grown || (name && !copy)) {
+        reply_error(&g->failure, 503, "out_of_memory", NULL, "Out of memory.");
+        return NULL;
+    }
+    if (copy) memcpy(copy, name, len), copy[len] = 0;
+    item *new = &c->items[c->n_items++];
+    *new = (item){.kind = kind, .name = copy};
+    make_id(new->id, sizeof new->id, prefixes[kind]);
+    tell(g, OUTPUT_ITEM_BEGINS, c, new);
+    return new;
+}
+
+void output_text(generation *g, choice *c, enum item_kind kind, const char *text, size_t len) {
+    item *open = open_item(c);
+    if (len == 0) return;
+    if (!open || open->kind != kind) open = begin_item(g, c, kind, NULL, 0);
+    if (!open) return;
+    buf_put(&open->text, text, len);
+    if (open->text.failed) reply_error(&g->failure, 503, "out_of_memory", NULL, "Out of memory.");
+}
+
+void output_call(generation *g, choice *c, const char *name, size_t len) {
+    begin_item(g, c, ITEM_CALL, name, len);
+}
+
+void output_end(generation *g, choice *c) {
+    if (!c->n_items) begin_item(g, c, ITEM_TEXT, NULL, 0);
+    end_item(g, c);
+    c->ended = true;
+    tell(g, OUTPUT_CHOICE_ENDS, c, NULL);
+}
+
+void output_fini(choice *c) {
+    for (size_t i = 0; i < c->n_items; i++) {
+        buf_fini(&c->items[i].text);
+        mem_free(c->items[i].name);
+    }
+    mem_free(c->items);
+    c->items = NULL;
+    c->n_items = 0;
+}
+
+void put_output(buf *out, const choice *c, enum item_kind kind) {
+    for (size_t i = 0; i < c->n_items; i++)
+        if (c->items[i].kind == kind)
+            buf_put_json(out, c->items[i].text.data ? c->items[i].text.data : "",
+                         c->items[i].text.len);
+}
+
+size_t count_calls(const choice *c) {
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_items; i++) n += c->items[i].kind == ITEM_CALL;
+    return n;
+}
