@@ -86,21 +86,32 @@ static void number_slots(const pass *p) {
     for (int i = 0; i < n; i++) s->of_slot[s->slot[i]] = i;
 }
 
-static char *act_of(const pass *p, int slot) {
-    return p->m->s.slot_act + (size_t)slot * p->m->widths.slot_act;
+/* A slot's input; `second` is for up's, where gate takes another form. */
+static char *act_of(const pass *p, int slot, bool second) {
+    size_t n = (size_t)p->m->s.max_tokens * (size_t)p->m->h.n_expert_used;
+    return p->m->s.slot_act + ((second ? n : 0) + (size_t)slot) * p->m->widths.slot_act;
+}
+
+static bool two_forms(const layer *l) {
+    return l->experts->gate.form != l->experts->up.form;
+}
+
+static void gather(const pass *p, int slot, const linear *l, bool second) {
+    int row = p->m->s.of_slot[slot] / p->m->h.n_expert_used;
+    product in = product_of(p, l, NULL, 0, 0, false);
+    memcpy(act_of(p, slot, second), in.act + (size_t)row * in.act_stride, in.act_stride);
 }
 
 static void gather_slot(const pass *p, int slot) {
-    const linear *l = &p->layer->experts->gate;
-    int row = p->m->s.of_slot[slot] / p->m->h.n_expert_used;
-    product in = product_of(p, l, NULL, 0, 0, false);
-    memcpy(act_of(p, slot), in.act + (size_t)row * in.act_stride, in.act_stride);
+    gather(p, slot, &p->layer->experts->gate, false);
+    if (two_forms(p->layer)) gather(p, slot, &p->layer->experts->up, true);
 }
 
-static product slots_of(const pass *p, int expert, const linear *l, float *out, size_t stride) {
+static product slots_of(const pass *p, int expert, const linear *l, bool second, float *out,
+                        size_t stride) {
     const int *first = p->m->s.first_slot;
     return (product){.w = &l->w,
-                     .act = act_of(p, first[expert]),
+                     .act = act_of(p, first[expert], second),
                      .act_stride = p->m->widths.slot_act,
                      .out = out + (size_t)first[expert] * stride,
                      .out_stride = stride,
@@ -112,7 +123,7 @@ static void inner_slot(const pass *p, int slot) {
     const mlp *e = &p->layer->experts[m->s.chosen[m->s.of_slot[slot]]];
     float *gate = m->s.slot_ff + (size_t)slot * 2 * (size_t)m->h.n_ff_expert;
     pass_activate(p, e, gate, gate + m->h.n_ff_expert);
-    m->kern.act_row(e->down.w.type, e->down.w.k, gate, act_of(p, slot));
+    m->kern.act_row(e->down.w.type, e->down.w.k, gate, act_of(p, slot, false));
 }
 
 static void run_slots(pass *p) {
@@ -122,8 +133,8 @@ static void run_slots(pass *p) {
     for (int e = 0; e < m->h.n_expert; e++) {
         if (m->s.first_slot[e] == m->s.first_slot[e + 1]) continue;
         const mlp *x = &p->layer->experts[e];
-        list[n++] = slots_of(p, e, &x->gate, m->s.slot_ff, 2 * (size_t)ff);
-        list[n] = slots_of(p, e, &x->up, m->s.slot_ff, 2 * (size_t)ff);
+        list[n++] = slots_of(p, e, &x->gate, false, m->s.slot_ff, 2 * (size_t)ff);
+        list[n] = slots_of(p, e, &x->up, two_forms(p->layer), m->s.slot_ff, 2 * (size_t)ff);
         list[n++].out += ff;
     }
     product_run(p, list, n);
@@ -132,7 +143,7 @@ static void run_slots(pass *p) {
     for (int e = 0; e < m->h.n_expert; e++)
         if (m->s.first_slot[e] < m->s.first_slot[e + 1])
             list[n++] =
-                slots_of(p, e, &p->layer->experts[e].down, m->s.slot_y, (size_t)m->h.n_embd);
+                slots_of(p, e, &p->layer->experts[e].down, false, m->s.slot_y, (size_t)m->h.n_embd);
     product_run(p, list, n);
 }
 

@@ -57,7 +57,7 @@ static void fill_info(model *m, const gguf *g, const model_opts *opts) {
 }
 
 /* Numbers the forms of each group of products that take the same rows. */
-static int set_forms(model *m, icp_error *err) {
+static void set_forms(model *m) {
     for (int i = 0; i < m->h.n_layer; i++) {
         layer *l = &m->w.layers[i];
         linear *list[N_INPUTS];
@@ -65,13 +65,10 @@ static int set_forms(model *m, icp_error *err) {
         m->widths.n_forms = MAX(m->widths.n_forms, (size_t)product_forms(list, n));
         n = layer_feed_forward_inputs(l, list);
         m->widths.n_forms = MAX(m->widths.n_forms, (size_t)product_forms(list, n));
-        if (l->experts && l->experts->gate.form != l->experts->up.form)
-            return error_set(err, ICP_EUNSUPPORTED,
-                             "layer %d mixes float and integer weights in its experts", i);
         for (int e = 1; l->experts && e < m->h.n_expert; e++)
-            l->experts[e].gate.form = l->experts[e].up.form = l->experts->gate.form;
+            l->experts[e].gate.form = l->experts->gate.form,
+            l->experts[e].up.form = l->experts->up.form;
     }
-    return 0;
 }
 
 static void widen(size_t *width, size_t to) {
@@ -100,15 +97,16 @@ static void widen_for_layer(model *m, const layer *l, const shape *s) {
     if (l->k_b) widen_act(m, l->k_b, s->n_head);
     if (l->v_b) widen_act(m, l->v_b, s->n_head);
     if (!l->experts) return;
-    widen_act(m, &l->experts->gate, 1);
-    const linear *gate = &l->experts->gate, *down = &l->experts->down;
-    widen(&w->slot_act, kern_act_stride(gate->w.type, gate->w.k));
-    widen(&w->slot_act, kern_act_stride(down->w.type, down->w.k));
+    const linear *of_expert[] = {&l->experts->gate, &l->experts->up, &l->experts->down};
+    for (size_t i = 0; i < COUNT_OF(of_expert); i++) {
+        widen_act(m, of_expert[i], 1);
+        widen(&w->slot_act, kern_act_stride(of_expert[i]->w.type, of_expert[i]->w.k));
+    }
 }
 
 static int prepare(model *m, icp_error *err) {
     m->widths = (widths){.n_forms = 1, .latent = (size_t)m->h.rank_q};
-    TRY(set_forms(m, err));
+    set_forms(m);
     for (int i = 0; i < m->h.n_layer; i++) widen_for_layer(m, &m->w.layers[i], &m->h.layers[i]);
     widen_act(m, &m->w.output, 1);
     widen_act(m, &m->w.layer_proj, 1);
@@ -221,7 +219,7 @@ int model_reserve(model *m, int max_tokens, int max_logits) {
         ROOM(slot, slots * sizeof(int)),
         ROOM(of_slot, slots * sizeof(int)),
         ROOM(first_slot, (size_t)(h->n_expert + 1) * sizeof(int)),
-        ROOM(slot_act, slots * w->slot_act),
+        ROOM(slot_act, 2 * slots * w->slot_act),
         ROOM(slot_ff, slots * 2 * (size_t)h->n_ff_expert * f),
         ROOM(slot_y, slots * embd * f),
         ROOM(products, n_products * sizeof(product)),

@@ -248,7 +248,7 @@ typedef struct scratch {
     int *slot;               /* [tokens][n_used] */
     int *of_slot;            /* [slots] the place in chosen */
     int *first_slot;         /* [n_expert + 1] */
-    char *slot_act;          /* [slots][slot_act] */
+    char *slot_act;          /* [2][slots][slot_act] */
     float *slot_ff, *slot_y; /* [slots][gate | up], [slots][n_embd] */
     product *products;       /* of one loop */
     float *partials;         /* slots of (row, head, super-chunk) */

@@ -148,8 +148,7 @@ static int refuse_type(icp_error *err, const gguf_tensor *t) {
 }
 
 static int add_matrix(loader *l, kern_mat *to, const gguf_tensor *t, const part *p) {
-    if (!kern_type_known((int)t->type))
-        return refuse_type(l->err, t);
+    if (!kern_type_known((int)t->type)) return refuse_type(l->err, t);
     *to = (kern_mat){.type = (enum kern_type)t->type, .n = p->n, .k = p->k};
     size_t row_size = t->size / ((size_t)p->rows * (size_t)p->depth);
     job j = {.tensor = t,

@@ -102,7 +102,7 @@ static void bits(void **state) {
         "llama",      "mixtral",   "smollm3",       "qwen2moe", "qwen3moe", "granitemoe",
         "olmo2",      "glm4",      "gemma2",        "gemma3",   "gemma4",   "gpt-oss",
         "deepseek2",  "deepseek3", "phi3-longrope", "phi2",     "gptneox",  "cohere2",
-        "starcoder2", "mistral3",  "exaone4",       "gpt2"};
+        "starcoder2", "mistral3",  "exaone4",       "mixed",    "gpt2"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         check_model(names[i], i % 2 ? KERN_F16 : KERN_F32, i);
 }

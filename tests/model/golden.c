@@ -153,6 +153,35 @@ static void tiny_models(void **state) {
             print_message("skipped: %s is not available here\n", kern_isa_name((enum kern_isa)isa));
 }
 
+/* Tensors of many types beside each other (tests/golden/make/mixed.py) against float32 of the same
+ * values: what remains is the rounding of 8-bit activations, some percent of the deviation. */
+static void mixed_types(void **state) {
+    int32_t ids[60];
+    model_opts opts = {.isa = kern_isa_best(), .kv = KERN_F32, .pool = threads};
+    model *m[2] = {open_golden("models/mixed.gguf", opts),
+                   open_golden("models/mixed-twin.gguf", opts)};
+    size_t n = COUNT_OF(ids), n_vocab = model_get_info(m[0])->n_vocab;
+    float *rows[2];
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 37 + 11) % n_vocab);
+    for (int i = 0; i < 2; i++) {
+        sequence s;
+        sequence_init(&s, m[i], n);
+        rows[i] = malloc(n * n_vocab * sizeof **rows);
+        sequence_extend(&s, ids, n, 16, rows[i]);
+        sequence_fini(&s);
+        model_close(&m[i]);
+    }
+    double squares = 0, off = 0;
+    for (size_t i = 0; i < n * n_vocab; i++) {
+        squares += (double)rows[1][i] * (double)rows[1][i];
+        off += pow((double)rows[0][i] - (double)rows[1][i], 2);
+    }
+    print_message("mixed types are off by %.4f of the deviation\n", sqrt(off / squares));
+    assert_true(sqrt(off / squares) < 0.03);
+    free(rows[0]);
+    free(rows[1]);
+}
+
 /* ---- the default model ---- */
 
 static const char *default_model(void) {
@@ -259,7 +288,8 @@ static void smollm2(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_models), cmocka_unit_test(smollm2)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_models), cmocka_unit_test(mixed_types),
+                                       cmocka_unit_test(smollm2)};
     if (pool_open(2, &threads) < 0) return 1;
     int failed = cmocka_run_group_tests_name("model", tests, NULL, NULL);
     pool_close(&threads);
