@@ -18,6 +18,7 @@ static const struct command {
     {"bench", cmd_bench, "measure prefill and decode"},
     {"verify", cmd_verify, "check that nothing but weights, tokens and positions changes logits"},
     {"perplexity", cmd_perplexity, "how well a model predicts a text"},
+    {"sim", cmd_sim, "replay a trace: what a cache would have found"},
 };
 
 static void print_help(FILE *to) {
@@ -29,7 +30,7 @@ static void print_help(FILE *to) {
     fputs("\n`incipit COMMAND --help` tells more; so does incipit(1).\n", to);
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--version") || !strcmp(name, "version")) {
         printf("incipit %s\n", icp_version());
@@ -44,4 +45,11 @@ int main(int argc, char **argv) {
     if (name[0]) fprintf(stderr, "incipit: there is no command \"%s\"\n", name);
     print_help(stderr);
     return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    int code = run(argc, argv);
+    if (code == EXIT_DONE && (fflush(stdout) || ferror(stdout)))
+        return cli_say("cannot write to stdout"); /* a full disk is no success */
+    return code;
 }
