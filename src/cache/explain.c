@@ -80,6 +80,16 @@ static void find_loss(const cache *c, const cache_space *space, const page *at,
     }
 }
 
+/* Of the pages that share as much with the tokens as best does, one that goes on beyond that: those
+ * that end there stand before it. */
+static const page *going_on(const page *best, size_t common) {
+    const page *p = best;
+    while (p && p->n == common) p = tree_after((page *)p);
+    bool same =
+        p && p->n > common && memcmp(p->tokens, best->tokens, common * sizeof *p->tokens) == 0;
+    return same ? p : NULL;
+}
+
 void cache_explain(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
                    cache_miss *out) {
     const page *at, *best;
@@ -88,6 +98,7 @@ void cache_explain(const cache *c, const cache_space *space, const int32_t *toke
     find_loss(c, space, at, tokens, n, out);
     size_t within = out->len % CACHE_PAGE;
     if (!best) best = tree_page(treap_first(tree_children(space, at)));
+    best = going_on(best, within);
     if (!best) return;
     for (size_t i = within; i < best->n && out->n_other < CACHE_OTHER; i++)
         out->other[out->n_other++] = best->tokens[i];

@@ -28,7 +28,7 @@ static sched_seq describe(const sequence *s) {
                        .n_tokens = s->n_tokens,
                        .n_ready = ready(s),
                        .n_pages = s->chain ? chain_n_pages(s->chain) : base,
-                       .tenant = r->space && r->tenant ? r->tenant->slot : -1,
+                       .tenant = r->space && !r->public ? r->tenant->slot : -1,
                        .hit_limit = hit_limit(s),
                        .rows_from = s->rows_from,
                        /* a sequence without a namespace has one of its own */

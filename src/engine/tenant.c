@@ -187,8 +187,8 @@ static int share_space(engine *e, request *r) {
 }
 
 int request_open_space(engine *e, request *r) {
-    if (r->public) return share_space(e, r);
     TRY(tenant_get(e, r->opts.tenant, &r->tenant));
+    if (r->public) return share_space(e, r);
     if (r->opts.no_cache || e->no_cache) return 0;
     TRY(tenant_open_space(e, r->tenant, &r->opts, r->seq[0].hit_limit, &r->space));
     return 0;

@@ -8,7 +8,7 @@
 
 #include "model.h"
 
-enum { FAKE_VOCAB = 300, FAKE_CTX = 2048 };
+enum { FAKE_VOCAB = 300, FAKE_CTX = 8192 };
 
 model *fake_model_open(void);
 void fake_model_close(model **m);

@@ -428,7 +428,7 @@ static void test_until_the_context_is_full(void **unused) {
     bed_close(&b);
     bed_open(&b, (engine_opts){.cache_limit = TINY}); /* here the cache is the limit */
     size_t room = n_pages(&b) * CACHE_PAGE;
-    assert_in_range(room, 10 * CACHE_PAGE, FAKE_CTX - 1);
+    assert_in_range(room, 10 * CACHE_PAGE, 2000);
     o.n_prompt = room - 33;
     got = bed_run(&b, &o);
     assert_int_equal(got.choice[0].n, 33);
@@ -543,13 +543,13 @@ static void test_refusals(void **unused) {
     o.n_prompt = 0;
     refuse(&b, &o, ICP_EINVALID, "the prompt is empty");
     o = good, o.n_prompt = FAKE_CTX + 1, o.max_tokens = 0;
-    refuse(&b, &o, ICP_ELIMIT, "the prompt has 2049 tokens, the context 2048");
+    refuse(&b, &o, ICP_ELIMIT, "the prompt has 8193 tokens, the context 8192");
     o = good, o.n_prompt = FAKE_CTX, o.max_tokens = -1;
     refuse(&b, &o, ICP_ELIMIT,
-           "the prompt has 2048 tokens, the context 2048 and the answer needs one");
+           "the prompt has 8192 tokens, the context 8192 and the answer needs one");
     o = good, o.max_tokens = FAKE_CTX;
     refuse(&b, &o, ICP_ELIMIT,
-           "the prompt has 10 tokens and the answer may have 2048, the context 2048");
+           "the prompt has 10 tokens and the answer may have 8192, the context 8192");
     o = good, o.temperature = __builtin_nanf("");
     refuse(&b, &o, ICP_EINVALID, "temperature is nan; it must be 0 to 100");
     o = good, o.n = ICP_MAX_N + 1;
