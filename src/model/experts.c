@@ -93,7 +93,7 @@ static char *act_of(const pass *p, int slot, bool second) {
 }
 
 static bool two_forms(const layer *l) {
-    return l->experts->gate.form != l->experts->up.form;
+    return kern_form_of(l->experts->gate.w.type) != kern_form_of(l->experts->up.w.type);
 }
 
 static void gather(const pass *p, int slot, const linear *l, bool second) {

@@ -56,21 +56,6 @@ static void fill_info(model *m, const gguf *g, const model_opts *opts) {
                            .page_size = lay_out_page(m)};
 }
 
-/* Numbers the forms of each group of products that take the same rows. */
-static void set_forms(model *m) {
-    for (int i = 0; i < m->h.n_layer; i++) {
-        layer *l = &m->w.layers[i];
-        linear *list[N_INPUTS];
-        int n = layer_attention_inputs(l, m->h.rank_q > 0, list);
-        m->widths.n_forms = MAX(m->widths.n_forms, (size_t)product_forms(list, n));
-        n = layer_feed_forward_inputs(l, list);
-        m->widths.n_forms = MAX(m->widths.n_forms, (size_t)product_forms(list, n));
-        for (int e = 1; l->experts && e < m->h.n_expert; e++)
-            l->experts[e].gate.form = l->experts->gate.form,
-            l->experts[e].up.form = l->experts->up.form;
-    }
-}
-
 static void widen(size_t *width, size_t to) {
     *width = MAX(*width, to);
 }
@@ -105,8 +90,7 @@ static void widen_for_layer(model *m, const layer *l, const shape *s) {
 }
 
 static int prepare(model *m, icp_error *err) {
-    m->widths = (widths){.n_forms = 1, .latent = (size_t)m->h.rank_q};
-    set_forms(m);
+    m->widths = (widths){.latent = (size_t)m->h.rank_q};
     for (int i = 0; i < m->h.n_layer; i++) widen_for_layer(m, &m->w.layers[i], &m->h.layers[i]);
     widen_act(m, &m->w.output, 1);
     widen_act(m, &m->w.layer_proj, 1);
@@ -207,7 +191,7 @@ int model_reserve(model *m, int max_tokens, int max_logits) {
         ROOM(heads, n * w->heads * f),
         ROOM(latent, n * w->latent * f),
         ROOM(ff, n * w->ff * f),
-        ROOM(act, n * w->act * w->n_forms),
+        ROOM(act, n * w->act * N_FORMS),
         ROOM(cos, 2 * n * w->rot * f),
         ROOM(sin, 2 * n * w->rot * f),
         ROOM(layer_embd, layer_embd),

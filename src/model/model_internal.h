@@ -126,7 +126,6 @@ void hparams_fini(hparams *h);
 typedef struct linear {
     kern_mat w;
     float *bias; /* NULL where the file has none */
-    int form;    /* which form of its input row it takes, among those of the products beside it */
 } linear;
 
 typedef struct norm {
@@ -221,7 +220,6 @@ typedef struct widths {
     size_t heads;    /* the same out of the latent space; queries before they enter it */
     size_t latent;   /* compressed queries */
     size_t ff;       /* gate and up */
-    size_t n_forms;  /* of one input row */
     size_t act;      /* bytes of one form */
     size_t slot_act; /* bytes of a row of an expert */
     size_t rot;      /* cos or sin of one position */
@@ -309,6 +307,7 @@ void pass_mlp(pass *p, bool add);
 /* ---- product.c ---- */
 
 enum { N_INPUTS = 6 }; /* products that take the same row, at most */
+enum { N_FORMS = KERN_FORM_256 + 1 };
 
 struct product {
     const kern_mat *w;
@@ -329,8 +328,6 @@ product product_of(const pass *p, const linear *l, float *out, size_t out_stride
 /* Puts row x into every form that the list takes. Products without outputs are passed over. */
 void product_put(const pass *p, linear *const *list, int n, int row, const float *x);
 void product_put_one(const pass *p, linear *l, int row, const float *x);
-/* Numbers the forms of products that take the same rows, and counts them. */
-int product_forms(linear *const *list, int n);
 
 /* The products that take x's norm before attention, before the feed-forward. */
 int layer_attention_inputs(layer *l, bool compressed, linear *list[N_INPUTS]);

@@ -1,6 +1,5 @@
 /* Products: rows of activations times matrices, cut into tiles of outputs, several products as one
- * loop. A product's input row stands in every form that the matrices beside it take: 8-bit for
- * integer types, floats for float types. */
+ * loop. An input row stands in every form that the matrices which take it need (kern_form). */
 #include "model_internal.h"
 
 enum { GEMM_ROWS = 128, TILES_PER_THREAD = 6 };
@@ -55,29 +54,18 @@ static size_t stride_of(const linear *l) {
     return kern_act_stride(l->w.type, l->w.k);
 }
 
-int product_forms(linear *const *list, int n) {
-    size_t strides[N_INPUTS];
-    int n_forms = 0;
-    for (int i = 0; i < n; i++) {
-        if (list[i]->w.n == 0) continue;
-        int form = 0;
-        while (form < n_forms && strides[form] != stride_of(list[i])) form++;
-        if (form == n_forms) strides[n_forms++] = stride_of(list[i]);
-        list[i]->form = form;
-    }
-    return n_forms;
-}
-
 static char *rows_of(const pass *p, const linear *l) {
-    return p->m->s.act + (size_t)l->form * (size_t)p->m->s.max_tokens * p->m->widths.act;
+    size_t form = kern_form_of(l->w.type);
+    return p->m->s.act + form * (size_t)p->m->s.max_tokens * p->m->widths.act;
 }
 
 void product_put(const pass *p, linear *const *list, int n, int row, const float *x) {
-    for (int i = 0, next = 0; i < n; i++) {
+    bool done[N_FORMS] = {0};
+    for (int i = 0; i < n; i++) {
         const linear *l = list[i];
-        if (l->w.n == 0 || l->form != next) continue; /* forms are numbered as they appear */
+        if (l->w.n == 0 || done[kern_form_of(l->w.type)]) continue;
         p->m->kern.act_row(l->w.type, l->w.k, x, rows_of(p, l) + (size_t)row * stride_of(l));
-        next++;
+        done[kern_form_of(l->w.type)] = true;
     }
 }
 
