@@ -40,7 +40,9 @@ static void act_row(enum kern_type type, int k, const float *x, void *row) {
     case KERN_FORM_256:
         for (kern_act256 *a = (kern_act256 *)(q + k); k > 0; k -= 256, x += 256, a++) {
             a->d = quantise(256, x, q);
-            for (int j = 0; j < 16; j++, q += 16) a->sum[j] = (int16_t)sum_of_16(q);
+            for (int j = 0; j < 16; j++, q += 16) a->sum16[j] = (int16_t)sum_of_16(q);
+            for (int j = 0; j < 8; j++)
+                a->sum32[j] = (int16_t)(a->sum16[2 * j] + a->sum16[2 * j + 1]);
         }
         break;
     }

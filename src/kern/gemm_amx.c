@@ -1,21 +1,25 @@
 /* Matrix products of integer types with AMX: 16 activation rows × 16 weight rows × one block a tile
- * product. The integer sums leave the tiles through memory, and the float chain runs in 16
- * accumulator registers, one an activation row; the sums of the next blocks are computed while the
- * chain takes in the last ones.
+ * product. The integer sums leave the tiles through memory, where the float chain picks them up.
+ *
+ * What limits: a tile store issues for about 13 cycles during which no other instruction does,
+ * except tile products and loads. Hence two groups together (one load of activations serves both),
+ * products and stores of a strip of blocks by themselves, two products ahead of the stores, and
+ * then the chains of that strip, in 16 accumulator registers, one an activation row.
  *
  * Tiles take signed bytes. Blocks of 256 multiply their numbers by the sub-scales first; where the
  * products p exceed a byte they become two, p = 64·high + low, and two tile products. Types of up
  * to 3 bits have |p| <= 128: there -p fits, and d changes its sign, which changes no bit. */
 #include "ints.h"
 
-enum { ROWS = 16, CHUNK = 48, MAX_TILES = 8, SPLIT = 6 };
+enum { ROWS = 16, PAIR = 2, STRIP = 10, MAX_TILES = 16, SPLIT = 6 };
 
-/* Up to CHUNK blocks of 32 of one group as the tiles take them, in L1 while the activations pass.
- * Blocks of 256 are 4096 bytes of low parts, and 4096 of high parts where there are any. */
+/* A strip of one group as the tiles take it, in L1 while the activations pass: up to STRIP blocks
+ * of 32, one of 256, two of narrow 256. Blocks of 256 are 4096 bytes of low parts, and 4096 of high
+ * parts where there are any. */
 typedef struct panel {
-    _Alignas(64) int8_t w[CHUNK * 512];
-    float d[CHUNK][KERN_GROUP], min[CHUNK][KERN_GROUP];
-    __m512i submin[CHUNK / 8 * 2][8]; /* pairs of int16, for a block's 16 sums */
+    _Alignas(64) int8_t w[8192];
+    float d[STRIP][KERN_GROUP], min[STRIP][KERN_GROUP];
+    __m512i minus[2][8]; /* minus the minimums, pairs of int16 */
 } panel;
 
 typedef float accumulators[ROWS][KERN_GROUP];
@@ -146,9 +150,9 @@ static void fill_256(const kern_layout *l, panel *p, const kern_group *g, int b0
         if (l->has_min) _mm512_store_ps(p->min[b], lanes_load_f16((const uint16_t *)(scales + 32)));
         __m512i sub[16], submin[16];
         ints_read_subs(l, scales, sub, submin);
-        for (int j = 0; j < 8; j++)
-            p->submin[b][j] = l->n_sub == 8 ? ints_pair(submin[j], submin[j])
-                                            : ints_pair(submin[2 * j], submin[2 * j + 1]);
+        for (int j = 0; j < l->n_sub; j += 2)
+            p->minus[b][j / 2] =
+                _mm512_sub_epi16(_mm512_setzero_si512(), ints_pair(submin[j], submin[j + 1]));
         fill_products_of(l, g->quants + (size_t)(b0 + b) * l->quant_size, sub, p->w + b * size);
     }
 }
@@ -169,8 +173,9 @@ static void configure_tiles(int k) {
     _tile_loadconfig(&c);
 }
 
-/* A strip of a group's panel and 16 activation rows. */
+/* A strip of one or two groups' panels and 16 activation rows. */
 typedef struct strip {
+    const kern_layout *l;
     const panel *p;
     int n; /* blocks */
     const int8_t *q;
@@ -178,144 +183,179 @@ typedef struct strip {
     size_t act_stride;
 } strip;
 
-/* Integer sums of two blocks of 32. */
-KERN_INLINE void multiply_two(const strip *s, int b) {
-    const int8_t *q = s->q + b * 32, *w = s->p->w + b * 512;
-    _tile_zero(0);
-    _tile_loadd(4, q, s->act_stride);
-    _tile_loadd(6, w, 64);
-    _tile_dpbssd(0, 4, 6);
-    _tile_zero(1);
-    _tile_loadd(5, q + 32, s->act_stride);
-    _tile_loadd(7, w + 512, 64);
-    _tile_dpbssd(1, 5, 7);
-}
+/* ---- blocks of 32 ---- */
 
-KERN_INLINE void chain_block(bool has_min, __m512 acc[ROWS], sums sum, const strip *s, int b) {
-    __m512 d = _mm512_load_ps(s->p->d[b]), min = has_min ? _mm512_load_ps(s->p->min[b]) : d;
-    KERN_UNROLL for (int i = 0; i < ROWS; i++) {
-        const kern_act *a = (const kern_act *)(s->a + (size_t)i * s->act_stride) + b;
-        acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(a->d)),
-                                 _mm512_cvtepi32_ps(_mm512_load_si512(sum[i])), acc[i]);
-        if (has_min) acc[i] = _mm512_fmadd_ps(min, _mm512_set1_ps(a->s), acc[i]);
+/* Sums of block b: of the first group in tile 0 or 2, of the second in the next. Before the second,
+ * the tiles of the block before are stored. */
+KERN_INLINE void multiply_32(bool both, bool even, const strip *s, int b, sums (*to)[STRIP]) {
+    const int8_t *q = s->q + b * 32, *w0 = s->p[0].w + b * 512, *w1 = s->p[1].w + b * 512;
+    if (even) {
+        _tile_loadd(4, q, s->act_stride);
+        _tile_loadd(6, w0, 64);
+        _tile_zero(0);
+        _tile_dpbssd(0, 4, 6);
+        if (b > 0) _tile_stored(2, to[0][b - 1], 64);
+        if (!both) return;
+        _tile_loadd(7, w1, 64);
+        _tile_zero(1);
+        _tile_dpbssd(1, 4, 7);
+        if (b > 0) _tile_stored(3, to[1][b - 1], 64);
+    } else {
+        _tile_loadd(5, q, s->act_stride);
+        _tile_loadd(6, w0, 64);
+        _tile_zero(2);
+        _tile_dpbssd(2, 5, 6);
+        _tile_stored(0, to[0][b - 1], 64);
+        if (!both) return;
+        _tile_loadd(7, w1, 64);
+        _tile_zero(3);
+        _tile_dpbssd(3, 5, 7);
+        _tile_stored(1, to[1][b - 1], 64);
     }
 }
 
-/* Continues the chains of 16 rows over blocks of 32. */
-KERN_INLINE void chain_32(bool has_min, const strip *s, accumulators out) {
-    _Alignas(64) sums sum[2][2];
-    __m512 acc[ROWS];
-    KERN_UNROLL for (int i = 0; i < ROWS; i++) acc[i] = _mm512_load_ps(out[i]);
-    int even = s->n & ~1;
-    for (int b = 0; b <= even; b += 2) {
-        sums *now = sum[b / 2 % 2], *last = sum[1 - b / 2 % 2];
-        if (b < even) multiply_two(s, b);
-        if (b > 0) {
-            chain_block(has_min, acc, last[0], s, b - 2);
-            chain_block(has_min, acc, last[1], s, b - 1);
-        }
-        if (b < even) {
-            _tile_stored(0, now[0], 64);
-            _tile_stored(1, now[1], 64);
-        }
+KERN_INLINE void multiply_strip_32(bool both, const strip *s, sums (*to)[STRIP]) {
+    for (int b = 0; b < s->n; b += 2) {
+        multiply_32(both, true, s, b, to);
+        if (b + 1 < s->n) multiply_32(both, false, s, b + 1, to);
     }
     if (s->n % 2) {
-        _tile_zero(0);
-        _tile_loadd(4, s->q + even * 32, s->act_stride);
-        _tile_loadd(6, s->p->w + even * 512, 64);
-        _tile_dpbssd(0, 4, 6);
-        _tile_stored(0, sum[0][0], 64);
-        chain_block(has_min, acc, sum[0][0], s, even);
+        _tile_stored(0, to[0][s->n - 1], 64);
+        if (both) _tile_stored(1, to[1][s->n - 1], 64);
+    } else {
+        _tile_stored(2, to[0][s->n - 1], 64);
+        if (both) _tile_stored(3, to[1][s->n - 1], 64);
+    }
+}
+
+KERN_INLINE void chain_32(bool has_min, const strip *s, const panel *p, sums *sum,
+                          accumulators out) {
+    __m512 acc[ROWS];
+    KERN_UNROLL for (int i = 0; i < ROWS; i++) acc[i] = _mm512_load_ps(out[i]);
+    for (int b = 0; b < s->n; b++) {
+        __m512 d = _mm512_load_ps(p->d[b]), min = has_min ? _mm512_load_ps(p->min[b]) : d;
+        KERN_UNROLL for (int i = 0; i < ROWS; i++) {
+            const kern_act *a = (const kern_act *)(s->a + (size_t)i * s->act_stride) + b;
+            acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(a->d)),
+                                     _mm512_cvtepi32_ps(_mm512_load_si512(sum[b][i])), acc[i]);
+            if (has_min) acc[i] = _mm512_fmadd_ps(min, _mm512_set1_ps(a->s), acc[i]);
+        }
     }
     KERN_UNROLL for (int i = 0; i < ROWS; i++) _mm512_store_ps(out[i], acc[i]);
 }
 
-/* Integer sums of a block of 256: tile 0 or 2 those of low parts, the next those of high parts. */
-KERN_INLINE void multiply_256(bool narrow, int tile, const strip *s, int b) {
-    const int8_t *q = s->q + b * 256, *w = s->p->w + b * (narrow ? 4096 : 8192);
-    if (tile == 0) {
-        _tile_zero(0);
-        _tile_zero(1);
-    } else {
-        _tile_zero(2);
-        _tile_zero(3);
-    }
+static void run_strip_32(const strip *s, int n_groups, accumulators *acc) {
+    _Alignas(64) sums sum[PAIR][STRIP];
+    if (n_groups == PAIR)
+        multiply_strip_32(true, s, sum);
+    else
+        multiply_strip_32(false, s, sum);
+    for (int g = 0; g < n_groups; g++)
+        if (s->l->has_min)
+            chain_32(true, s, &s->p[g], sum[g], acc[g]);
+        else
+            chain_32(false, s, &s->p[g], sum[g], acc[g]);
+}
+
+/* ---- blocks of 256 ---- */
+
+/* Sums of a block: low parts in tile 0 or, for the second group, 2; high parts in the next. The
+ * other two tiles, still under way, are stored in the middle. */
+KERN_INLINE void multiply_256(bool narrow, bool first, const strip *s, int b, sums *pending) {
+    const int8_t *q = s->q + b * 256, *w = s->p[!first].w + b * 4096;
     for (int i = 0; i < 4; i++, q += 64, w += 1024) {
         _tile_loadd(4, q, s->act_stride);
         _tile_loadd(6, w, 64);
         if (!narrow) _tile_loadd(7, w + 4096, 64);
-        if (tile == 0) {
+        if (first) {
+            if (i == 0) _tile_zero(0);
             _tile_dpbssd(0, 4, 6);
+            if (i == 0 && !narrow) _tile_zero(1);
             if (!narrow) _tile_dpbssd(1, 4, 7);
+            if (i == 1 && pending) _tile_stored(2, pending[0], 64);
+            if (i == 1 && pending && !narrow) _tile_stored(3, pending[1], 64);
         } else {
+            if (i == 0) _tile_zero(2);
             _tile_dpbssd(2, 4, 6);
+            if (i == 0 && !narrow) _tile_zero(3);
             if (!narrow) _tile_dpbssd(3, 4, 7);
+            if (i == 1 && pending) _tile_stored(0, pending[0], 64);
+            if (i == 1 && pending && !narrow) _tile_stored(1, pending[1], 64);
         }
     }
 }
 
-KERN_INLINE __m512i add_mins(const __m512i *submin, const int16_t *sum) {
+/* sum[group][block][low, high] */
+KERN_INLINE void multiply_strip_256(bool narrow, const strip *s, int n_groups, sums (*sum)[2][2]) {
+    sums *pending = NULL;
+    for (int b = 0; b < s->n; b++) {
+        multiply_256(narrow, true, s, b, pending);
+        pending = sum[0][b];
+        if (n_groups == PAIR) {
+            multiply_256(narrow, false, s, b, pending);
+            pending = sum[1][b];
+        } else {
+            _tile_stored(0, pending[0], 64);
+            if (!narrow) _tile_stored(1, pending[1], 64);
+            pending = NULL;
+        }
+    }
+    if (pending) {
+        _tile_stored(2, pending[0], 64);
+        if (!narrow) _tile_stored(3, pending[1], 64);
+    }
+}
+
+/* What minimums take off: with one for every 16 or 32 numbers. */
+KERN_INLINE __m512i sum_mins(int n_sub, const __m512i *minus, const kern_act256 *a) {
+    const int16_t *sum = n_sub == 8 ? a->sum32 : a->sum16;
     __m512i all = _mm512_setzero_si512();
-    KERN_UNROLL for (int j = 0; j < 8; j++) {
+    KERN_UNROLL for (int j = 0; j < n_sub / 2; j++) {
         int32_t two;
         memcpy(&two, sum + 2 * j, sizeof two);
-        all = _mm512_dpwssd_epi32(all, submin[j], _mm512_set1_epi32(two));
+        all = _mm512_dpwssd_epi32(all, minus[j], _mm512_set1_epi32(two));
     }
-    return _mm512_sub_epi32(_mm512_setzero_si512(), all);
+    return all;
 }
 
-KERN_INLINE void chain_block_256(bool narrow, bool has_min, __m512 acc[ROWS], sums *sum,
-                                 const strip *s, int b) {
-    __m512 d = _mm512_load_ps(s->p->d[b]), min = has_min ? _mm512_load_ps(s->p->min[b]) : d;
-    KERN_UNROLL for (int i = 0; i < ROWS; i++) {
-        const kern_act256 *a = (const kern_act256 *)(s->a + (size_t)i * s->act_stride) + b;
-        __m512i x = _mm512_load_si512(sum[0][i]);
-        if (!narrow)
-            x = _mm512_add_epi32(x, _mm512_slli_epi32(_mm512_load_si512(sum[1][i]), SPLIT));
-        __m512 ad = _mm512_set1_ps(a->d);
-        acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(d, ad), _mm512_cvtepi32_ps(x), acc[i]);
-        if (has_min)
-            acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(min, ad),
-                                     _mm512_cvtepi32_ps(add_mins(s->p->submin[b], a->sum)), acc[i]);
-    }
-}
-
-/* Continues the chains of 16 rows over blocks of 256. */
-KERN_INLINE void chain_256(bool narrow, bool has_min, const strip *s, accumulators out) {
-    _Alignas(64) sums sum[2];
-    __m512 acc[ROWS];
-    KERN_UNROLL for (int i = 0; i < ROWS; i++) acc[i] = _mm512_load_ps(out[i]);
+/* n_mins: 0, 8 or 16. */
+KERN_INLINE void chain_256(bool narrow, int n_mins, const strip *s, const panel *p, sums (*sum)[2],
+                           accumulators out) {
     for (int b = 0; b < s->n; b++) {
-        multiply_256(narrow, 0, s, b);
-        _tile_stored(0, sum[0], 64);
-        if (!narrow) _tile_stored(1, sum[1], 64);
-        chain_block_256(narrow, has_min, acc, sum, s, b);
+        __m512 d = _mm512_load_ps(p->d[b]), min = n_mins ? _mm512_load_ps(p->min[b]) : d;
+        KERN_UNROLL for (int i = 0; i < ROWS; i++) {
+            const kern_act256 *a = (const kern_act256 *)(s->a + (size_t)i * s->act_stride) + b;
+            __m512i x = _mm512_load_si512(sum[b][0][i]);
+            if (!narrow)
+                x = _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(sum[b][1][i]), SPLIT), x);
+            __m512 ad = _mm512_set1_ps(a->d), acc = _mm512_load_ps(out[i]);
+            acc = _mm512_fmadd_ps(_mm512_mul_ps(d, ad), _mm512_cvtepi32_ps(x), acc);
+            if (n_mins)
+                acc = _mm512_fmadd_ps(_mm512_mul_ps(min, ad),
+                                      _mm512_cvtepi32_ps(sum_mins(n_mins, p->minus[b], a)), acc);
+            _mm512_store_ps(out[i], acc);
+        }
     }
-    KERN_UNROLL for (int i = 0; i < ROWS; i++) _mm512_store_ps(out[i], acc[i]);
 }
 
-static void chain_strip(const kern_layout *l, const strip *s, accumulators out) {
-    switch ((l->block == 256) << 2 | (l->block == 256 && is_narrow(l)) << 1 | l->has_min) {
-    case 0:
-        chain_32(false, s, out);
-        break;
-    case 1:
-        chain_32(true, s, out);
-        break;
-    case 4:
-        chain_256(false, false, s, out);
-        break;
-    case 5:
-        chain_256(false, true, s, out);
-        break;
-    case 6:
-        chain_256(true, false, s, out);
-        break;
-    case 7:
-        chain_256(true, true, s, out);
-        break;
-    }
+static void run_strip_256(const strip *s, int n_groups, accumulators *acc) {
+    _Alignas(64) sums sum[PAIR][2][2];
+    if (is_narrow(s->l))
+        multiply_strip_256(true, s, n_groups, sum);
+    else
+        multiply_strip_256(false, s, n_groups, sum);
+    for (int g = 0; g < n_groups; g++)
+        if (is_narrow(s->l) && s->l->has_min)
+            chain_256(true, 16, s, &s->p[g], sum[g], acc[g]);
+        else if (is_narrow(s->l))
+            chain_256(true, 0, s, &s->p[g], sum[g], acc[g]);
+        else if (s->l->has_min)
+            chain_256(false, 8, s, &s->p[g], sum[g], acc[g]);
+        else
+            chain_256(false, 0, s, &s->p[g], sum[g], acc[g]);
 }
+
+/* ---- products -------------------------------------------------------------------------------- */
 
 static void finish(accumulators acc, int n_lanes, float *out, size_t out_stride, bool add) {
     const __mmask16 lanes = (__mmask16)((1u << n_lanes) - 1);
@@ -327,31 +367,35 @@ static void finish(accumulators acc, int n_lanes, float *out, size_t out_stride,
     }
 }
 
-/* One group against up to MAX_TILES tiles of rows. */
-static void multiply_group(const kern_mat *w, int group, const char *act, size_t act_stride,
-                           int n_tiles, float *out, size_t out_stride, bool add) {
+/* One or two groups against up to MAX_TILES tiles of rows. */
+static void multiply_groups(const kern_mat *w, int group, int n_groups, const char *act,
+                            size_t act_stride, int n_tiles, float *out, size_t out_stride,
+                            bool add) {
     const kern_layout *l = kern_layout_of(w->type);
     const bool large = l->block == 256;
-    const int chunk = !large ? CHUNK : is_narrow(l) ? CHUNK / 8 : CHUNK / 16;
-    panel p;
-    _Alignas(64) accumulators acc[MAX_TILES];
+    const int n_blocks = w->k / l->block, most = !large ? STRIP : is_narrow(l) ? 2 : 1;
+    const int n_strips = (n_blocks + most - 1) / most;
+    panel p[PAIR];
+    _Alignas(64) accumulators acc[MAX_TILES][PAIR];
     memset(acc, 0, (size_t)n_tiles * sizeof *acc);
-    kern_group g = kern_group_of(w, group);
-    for (int b = 0; b < g.n_blocks; b += chunk) {
-        int n = g.n_blocks - b < chunk ? g.n_blocks - b : chunk;
-        (large ? fill_256 : fill_32)(l, &p, &g, b, n);
+    kern_group groups[PAIR] = {kern_group_of(w, group), kern_group_of(w, group + n_groups - 1)};
+    for (int i = 0; i < n_strips; i++) {
+        int b = n_blocks * i / n_strips, n = n_blocks * (i + 1) / n_strips - b;
+        for (int g = 0; g < n_groups; g++) (large ? fill_256 : fill_32)(l, &p[g], &groups[g], b, n);
         finish_stores();
         for (int t = 0; t < n_tiles; t++) {
             const char *row = act + (size_t)(t * ROWS) * act_stride;
             const char *a = large ? (const char *)(kern_act_blocks256(row, w->k) + b)
                                   : (const char *)(kern_act_blocks(row, w->k) + b);
-            strip s = {&p, n, (const int8_t *)row + b * l->block, a, act_stride};
-            chain_strip(l, &s, acc[t]);
+            strip s = {l, p, n, (const int8_t *)row + b * l->block, a, act_stride};
+            (large ? run_strip_256 : run_strip_32)(&s, n_groups, acc[t]);
         }
     }
     for (int t = 0; t < n_tiles; t++)
-        finish(acc[t], g.n_lanes, out + (size_t)(t * ROWS) * out_stride + group * KERN_GROUP,
-               out_stride, add);
+        for (int g = 0; g < n_groups; g++)
+            finish(acc[t][g], groups[g].n_lanes,
+                   out + (size_t)(t * ROWS) * out_stride + (group + g) * KERN_GROUP, out_stride,
+                   add);
 }
 
 void kern_gemm_amx(KERN_GEMM_ARGS) {
@@ -361,9 +405,10 @@ void kern_gemm_amx(KERN_GEMM_ARGS) {
         configure_tiles(block == 32 ? 32 : 64);
         for (int i = 0; i < whole; i += MAX_TILES * ROWS) {
             int n_tiles = (whole - i) / ROWS < MAX_TILES ? (whole - i) / ROWS : MAX_TILES;
-            for (int group = group0; group < group1; group++)
-                multiply_group(w, group, (const char *)act + (size_t)i * act_stride, act_stride,
-                               n_tiles, out + (size_t)i * out_stride, out_stride, add);
+            for (int group = group0; group < group1; group += PAIR)
+                multiply_groups(w, group, group1 - group < PAIR ? 1 : PAIR,
+                                (const char *)act + (size_t)i * act_stride, act_stride, n_tiles,
+                                out + (size_t)i * out_stride, out_stride, add);
         }
         _tile_release(); /* so that the kernel need not save the tiles any more */
     }

@@ -21,7 +21,7 @@ typedef struct panel {
     _Alignas(64) uint8_t w[STRIP][8][64];
     float d[STRIP][LANES], min[STRIP][LANES]; /* by block */
     ints factor[STRIP * 2];                   /* by sub-scale */
-    ints correction[STRIP];                   /* pairs of int16, 8 a block, for its 16 sums */
+    ints correction[STRIP];                   /* pairs of int16, up to 8 a block */
 } panel;
 
 /* A strip of a product: rows against n vectors-of-32 of a panel. act points at row 0. */
@@ -157,9 +157,7 @@ static void fill_subs(const kern_layout *l, const uint8_t *scales, ints *factor,
         min[j] =
             l->has_min ? ints_mul(min[j], ints_all(-1)) : ints_mul(sub[j], ints_all(-l->offset));
     }
-    for (int i = 0; i < 8; i++)
-        correction[i] =
-            l->n_sub == 8 ? ints_pair(min[i], min[i]) : ints_pair(min[2 * i], min[2 * i + 1]);
+    for (int j = 0; j < l->n_sub; j += 2) correction[j / 2] = ints_pair(min[j], min[j + 1]);
 }
 
 static void fill_scales_256(const kern_layout *l, const uint8_t *scales, int n, panel *p) {
@@ -201,9 +199,10 @@ KERN_INLINE void chain_32(bool has_min, int rows, const strip *s) {
 }
 
 /* What the sums of activations of one block contribute. */
-KERN_INLINE ints correct(const ints *correction, const int16_t *sums) {
+KERN_INLINE ints correct(int n_sub, const ints *correction, const kern_act256 *a) {
+    const int16_t *sums = n_sub == 8 ? a->sum32 : a->sum16;
     ints all = ints_zero();
-    KERN_UNROLL for (int j = 0; j < 8; j++) {
+    KERN_UNROLL for (int j = 0; j < n_sub / 2; j++) {
         int32_t two;
         memcpy(&two, sums + 2 * j, sizeof two);
         all = ints_add(all, ints_multiply_pairs(correction[j], ints_all(two)));
@@ -222,7 +221,7 @@ KERN_INLINE void chain_256(int n_sub, int rows, const strip *s) {
         KERN_UNROLL for (int i = 0; i < rows; i++) {
             const char *row = s->act + (size_t)i * s->act_stride;
             a[i] = (const kern_act256 *)(row + s->scales_at) + b;
-            offsets[i] = correct(s->p->correction + 8 * b, a[i]->sum);
+            offsets[i] = correct(n_sub, s->p->correction + 8 * b, a[i]);
             sum[i] = s->l->has_min ? ints_zero() : offsets[i];
         }
         for (int j = 0; j < n_sub; j++) {

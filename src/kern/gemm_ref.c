@@ -58,7 +58,9 @@ static void act_row(enum kern_type type, int k, const float *x, void *row) {
     case KERN_FORM_256:
         for (kern_act256 *a = (kern_act256 *)(q + k); k > 0; k -= 256, x += 256, a++) {
             a->d = quantise(256, x, q);
-            for (int j = 0; j < 16; j++, q += 16) a->sum[j] = (int16_t)sum_of(16, q);
+            for (int j = 0; j < 16; j++, q += 16) a->sum16[j] = (int16_t)sum_of(16, q);
+            for (int j = 0; j < 8; j++)
+                a->sum32[j] = (int16_t)(a->sum16[2 * j] + a->sum16[2 * j + 1]);
         }
         break;
     }
@@ -96,7 +98,7 @@ static float chain(const kern_layout *l, const kern_tile *t, int row, int b, con
     int32_t sum = 0, minus = 0;
     for (int j = 0; j < 16; j++) {
         sum += s->sub[j] * dot(w + 16 * j, q + 16 * j);
-        minus -= s->submin[j] * a->sum[j];
+        minus -= s->submin[j] * a->sum16[j];
     }
     acc = fmaf(s->d * a->d, (float)sum, acc);
     return l->has_min ? fmaf(s->min * a->d, (float)minus, acc) : acc;

@@ -125,7 +125,7 @@ typedef struct kern_act {
 
 typedef struct kern_act256 {
     float d;
-    int16_t sum[16]; /* Σq of each 16 */
+    int16_t sum16[16], sum32[8]; /* Σq of each 16, each 32 */
 } kern_act256;
 
 static inline const kern_act *kern_act_blocks(const void *row, int k) {

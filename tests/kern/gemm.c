@@ -171,9 +171,9 @@ static void unknown_types_are_unknown(void **state) {
 /* ---- activations ----------------------------------------------------------------------------- */
 
 /* The numbers that an activation row stands for: q[k], then for each block of 32 {f32 d, s; int32
- * -8·Σq, -16·Σq, -128·Σq}, or for each of 256 {f32 d; int16 Σq[16]}. */
+ * -8·Σq, -16·Σq, -128·Σq}, or for each of 256 {f32 d; int16 Σq of each 16, of each 32}. */
 static void read_act(enum kern_type type, int k, const char *row, float *x) {
-    int block = format_of(type)->block, size = block == 32 ? 20 : 36;
+    int block = format_of(type)->block, size = block == 32 ? 20 : 52;
     if (block == 1) {
         memcpy(x, row, (size_t)k * sizeof *x);
         return;
@@ -199,10 +199,10 @@ static void check_block(int block, const float *x, const int8_t *q, const char *
     }
     float ds[2];
     int32_t offsets[3];
-    int16_t found[16];
+    int16_t found[24];
     memcpy(ds, record, 8);
     memcpy(offsets, record + 8, 12);
-    memcpy(found, record + 4, block == 32 ? 0 : 32);
+    memcpy(found, record + 4, block == 32 ? 0 : 48);
     assert_near(step, ds[0], step * 0x1p-23);
     if (block == 32) {
         assert_near(step * sum, ds[1], step * (abs(sum) + 1) * 0x1p-22);
@@ -211,6 +211,7 @@ static void check_block(int block, const float *x, const int8_t *q, const char *
         assert_int_equal(offsets[2], -128 * sum);
     } else {
         for (int j = 0; j < 16; j++) assert_int_equal(found[j], sums[j]);
+        for (int j = 0; j < 8; j++) assert_int_equal(found[16 + j], sums[2 * j] + sums[2 * j + 1]);
     }
 }
 
@@ -225,7 +226,7 @@ static void activations_round_to_nearest(void **state) {
         char *act = make_act(&kern, type, 1, k, x);
         for (int b = 0; b < k / block; b++)
             check_block(block, x + b * block, (const int8_t *)act + b * block,
-                        act + k + (block == 32 ? 20 : 36) * b);
+                        act + k + (block == 32 ? 20 : 52) * b);
         free(x), free(act);
     }
 }
