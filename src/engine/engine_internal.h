@@ -44,7 +44,11 @@ typedef struct ledger {
 int ledger_new(size_t limit, ledger **out);
 ledger *ledger_ref(ledger *l);
 void ledger_unref(ledger *l);
-bool ledger_take(ledger *l, size_t size); /* false: that would be more than the limit */
+/* Eighths of the limit up to which something may be taken: whoever comes leaves room for those who
+ * run, and they for the events of all. */
+enum { LEDGER_NEW = 6, LEDGER_RUN = 7, LEDGER_ALL = 8 };
+size_t ledger_room(const ledger *l, int eighths);
+bool ledger_take(ledger *l, size_t size, int eighths); /* false: that would be more */
 void ledger_give(ledger *l, size_t size);
 
 /* ---- random numbers (philox.c) -------------------------------------------------------------- */

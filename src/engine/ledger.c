@@ -18,10 +18,14 @@ void ledger_unref(ledger *l) {
     if (l && atomic_fetch_sub(&l->refs, 1) == 1) mem_free(l);
 }
 
-bool ledger_take(ledger *l, size_t size) {
-    size_t used = atomic_load(&l->used);
+size_t ledger_room(const ledger *l, int eighths) {
+    return l->limit / LEDGER_ALL * (size_t)eighths;
+}
+
+bool ledger_take(ledger *l, size_t size, int eighths) {
+    size_t used = atomic_load(&l->used), most = ledger_room(l, eighths);
     do
-        if (size > l->limit - used) return false;
+        if (used > most || size > most - used) return false;
     while (!atomic_compare_exchange_weak(&l->used, &used, used + size));
     return true;
 }

@@ -112,7 +112,7 @@ void miss_respell(engine *e, request *r) {
     const icp_request_opts *o = &r->opts;
     cache_spelling spelling = {spell, e->tok};
     size_t room = MIN(e->limits.n_ctx, 2 * o->n_prompt + CACHE_PAGE), n_out, n_in;
-    if (!ledger_take(e->ledger, room * sizeof(int32_t))) return;
+    if (!ledger_take(e->ledger, room * sizeof(int32_t), LEDGER_RUN)) return;
     int32_t *out = mem_alloc(room * sizeof *out);
     if (out && cache_respell(e->cache, r->space, &spelling, o->prompt, o->n_prompt, out, room,
                              &n_out, &n_in)) {

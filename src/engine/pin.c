@@ -24,7 +24,7 @@ static bool covers(const chain *new, const chain *old) {
 
 void pin_add(engine *e, sequence *s) {
     if (!s->chain || chain_len(s->chain) == 0 || !s->request->space) return;
-    if (!ledger_take(e->ledger, sizeof(pin))) return;
+    if (!ledger_take(e->ledger, sizeof(pin), LEDGER_RUN)) return;
     pin *added = mem_zero(1, sizeof *added);
     if (!added) {
         ledger_give(e->ledger, sizeof *added);

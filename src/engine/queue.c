@@ -55,7 +55,7 @@ static int start(sequence *s) {
     if (s->tokens) return 0;
     const icp_request_opts *o = &s->request->opts;
     size_t size = (o->n_prompt + s->max_new) * sizeof *s->tokens;
-    if (!ledger_take(s->request->ledger, size)) return ICP_EAGAIN;
+    if (!ledger_take(s->request->ledger, size, LEDGER_RUN)) return ICP_EAGAIN;
     s->tokens = mem_alloc(size);
     if (!s->tokens) {
         ledger_give(s->request->ledger, size);

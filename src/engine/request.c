@@ -61,14 +61,15 @@ static int init_locks(request *r) {
 }
 
 static int charge(engine *e, size_t size, icp_error *err) {
-    if (ledger_take(e->ledger, size)) return 0;
-    if (size > e->ledger->limit)
+    if (ledger_take(e->ledger, size, LEDGER_NEW)) return 0;
+    size_t room = ledger_room(e->ledger, LEDGER_NEW);
+    if (size > room)
         return error_set(err, ICP_ELIMIT,
                          "the request needs %zu bytes, and all requests together may have %zu",
-                         size, e->ledger->limit);
+                         size, room);
     return error_set(err, ICP_EAGAIN,
                      "the requests that are there use all of the %zu bytes that they may have",
-                     e->ledger->limit);
+                     room);
 }
 
 int request_new(engine *e, const icp_request_opts *opts, request **out, icp_error *err) {
@@ -121,7 +122,7 @@ bool request_set_prompt(request *r, const int32_t *prompt, size_t n) {
     if (n + least_new > most) return false;
     if (n > o->n_prompt) {
         size_t size = n * sizeof *prompt;
-        if (!ledger_take(r->ledger, size)) return false;
+        if (!ledger_take(r->ledger, size, LEDGER_RUN)) return false;
         int32_t *copy = arena_alloc(&r->memory, size);
         if (!copy) {
             ledger_give(r->ledger, size);
@@ -208,7 +209,7 @@ bool request_wait(request *r, double seconds) {
 /* What the queue of events may grow by is taken beforehand, and what it did not need given back. */
 static int put_event(request *r, const icp_event *event) {
     size_t before = r->events.in.cap, more = event_growth(&r->events, event);
-    if (!ledger_take(r->ledger, more)) return ICP_ELIMIT;
+    if (!ledger_take(r->ledger, more, LEDGER_ALL)) return ICP_ELIMIT;
     int rc = event_put(&r->events, event);
     size_t grown = r->events.in.cap - before;
     ledger_give(r->ledger, more - MIN(grown, more));

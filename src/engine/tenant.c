@@ -51,7 +51,7 @@ static bool forget_idle(engine *e) {
 static int make(engine *e, const char *name, tenant **out) {
     if (e->n_tenants == ENGINE_TENANTS && !forget_idle(e)) return ICP_EAGAIN;
     size_t size = cost(name);
-    if (!ledger_take(e->ledger, size)) return ICP_EAGAIN;
+    if (!ledger_take(e->ledger, size, LEDGER_RUN)) return ICP_EAGAIN;
     tenant *t = mem_zero(1, size);
     int rc = t ? cache_owner_get(e->cache, name, strlen(name), e->quota, &t->owner) : ICP_ENOMEM;
     if (rc < 0) {

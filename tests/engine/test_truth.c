@@ -163,9 +163,9 @@ static void test_wishes(void **unused) {
     bed_close(&b);
 }
 
-static void flood(bed *b, const char *tenant, unsigned seed) {
+static void flood(bed *b, const char *tenant, unsigned seed, unsigned n) {
     int32_t prompt[300];
-    for (unsigned i = 0; i < 30; i++) {
+    for (unsigned i = 0; i < n; i++) {
         bed_prompt(prompt, 300, 0, seed + i);
         icp_request_opts o = bed_greedy(prompt, 300, 1);
         o.tenant = tenant;
@@ -185,7 +185,7 @@ static void test_pins(void **unused) {
     cached(&b, o); /* pinned once, however often that is wanted */
     assert_int_equal(stats(&b).pins, 1);
     assert_int_equal(stats(&b).pinned_pages, 3);
-    flood(&b, "", 100);
+    flood(&b, "", 100, 30);
     assert_int_equal(cached(&b, p), 149);
     icp_request_opts big = bed_greedy(prompt, room - 1, 1); /* needs every page: the pin yields */
     big.salt = "other";
@@ -303,7 +303,7 @@ static void test_quotas(void **unused) {
     icp_request_opts o = bed_greedy(prompt, 200, 1);
     o.tenant = "small";
     cached(&b, o);
-    flood(&b, "greedy", 100);
+    flood(&b, "greedy", 100, 30);
     assert_int_equal(cached(&b, o), 199);
     icp_cache_list list;
     assert_int_equal(engine_list(b.engine, "greedy", 100, &list), 0);
@@ -405,7 +405,7 @@ static void test_reasons(void **unused) {
     bed_open(&b, (engine_opts){.cache_limit = BED_SMALL + 27000});
     o = bed_greedy(prompt, LEN, 1);
     cached(&b, o);
-    flood(&b, "", 100);
+    flood(&b, "", 100, 3);
     got = why(&b, o);
     assert_int_equal(got.why.reason, ICP_MISS_EVICTED);
     assert_in_range(got.why.lost_to, got.cached_tokens + 1, LEN);
@@ -511,7 +511,7 @@ static void test_requests_are_counted(void **unused) {
     while (n < N && (rc = engine_submit(b.engine, &o, &r[n], &err)) == 0) n++;
     assert_in_range(n, 5, N - 1);
     assert_int_equal(rc, ICP_EAGAIN);
-    assert_non_null(strstr(err.text, "use all of the 262144 bytes"));
+    assert_non_null(strstr(err.text, "use all of the 196608 bytes"));
     engine_get_stats(b.engine, &s);
     assert_in_range(s.requests_size, n * LEN * sizeof(int32_t), s.requests_limit);
     fake_model_go(b.model);
