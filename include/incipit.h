@@ -25,7 +25,7 @@ const char *const *icp_isas(void);
 
 typedef struct icp_model_opts {
     const char *isa;  /* NULL: the best; an unusable one is ICP_EUNSUPPORTED */
-    const char *kv;   /* "f16" (default) or "f32" */
+    const char *kv;   /* "f16" (default), "bf16", "q8_0" or "f32" */
     size_t n_ctx;     /* 0: as trained */
     int n_threads;    /* 0: one for each processor this process may use */
     void (*progress)(void *arg, double done);

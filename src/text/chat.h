@@ -1,0 +1,134 @@
+/* chat: the dialect of a model's chat template, both ways: messages are brought to the form that
+ * the template expects, and answers are taken apart while they arrive.
+ *
+ *   chat_dialects.c  the tables: which markers and which syntax of calls
+ *   chat_caps.c      what a template can do, found out by rendering small conversations
+ *   chat_input.c     messages and tools, made to fit a template
+ *   chat_parser.c    an answer's text to deltas; chat_calls.c, chat_values.c: the syntaxes of calls
+ */
+#ifndef CHAT_H
+#define CHAT_H
+
+#include "icp_chat.h"
+#include "text.h"
+
+struct json_object;
+
+/* ---- dialects (chat_dialects.c) ------------------------------------------------------------- */
+
+enum chat_syntax {
+    CHAT_JSON,    /* {"name": "f", "arguments": {…}}, one, several, or a list of them */
+    CHAT_NAMED,   /* a head with the name in it, then the arguments as a JSON object */
+    CHAT_KEYED,   /* name, then each argument between markers: XML and its like */
+    CHAT_LITERAL, /* f(a=1, b='x') */
+    CHAT_CHANNEL, /* a message whose header says to=NAME; its body is the arguments */
+};
+
+enum { CHAT_MAX_DROP = 6 };
+
+/* How calls are written. A marker that is NULL does not exist. Section: around all calls of an
+ * answer; call: around each.
+ *
+ *   <|calls|>[{"name": "f", …}, {…}]<|end|>    section, section_end; JSON
+ *   <tool_call>{"name": "f", …}</tool_call>    call, call_end; JSON
+ *   <call>ID<sep>f<args>{…}</call>             NAMED: name_after "<sep>", name_until "<args>"
+ *   <fn=f><key=a>1</key></fn>                  KEYED: call "<fn=", name_until ">", key "<key=", …
+ */
+typedef struct chat_dialect {
+    const char *name;
+    const char *source[3]; /* texts that tell the dialect, all of them */
+    enum chat_syntax syntax;
+    const char *section, *section_end;
+    const char *call, *call_end;
+    const char *name_after; /* NAMED: the name comes after this text, if it is there */
+    const char *name_until; /* NAMED: … and before this; KEYED: before any of these characters */
+    const char *id_after; /* NAMED: the model gives ids, after this text ("": from the start) … */
+    const char *id_until; /* … and before this */
+    const char *key;      /* KEYED: before a key */
+    const char *key_until; /* KEYED: ends a key: any of these characters */
+    const char *value;     /* KEYED: after key and attributes; NULL: the value follows the key */
+    const char *value_end;
+    const char *quote; /* LITERAL: an own quotation mark beside Python's; call:f{a:1} then */
+    const char *drop[CHAT_MAX_DROP]; /* markers that say nothing to a reader */
+    bool key_is_name;                /* JSON: {"f": {…}} */
+    bool bare;     /* may begin without a marker, at the beginning of the answer */
+    bool one_line; /* KEYED: a line break just inside either end of a value is no part of it */
+    bool cdata;    /* KEYED: <![CDATA[…]]> may be around a value */
+} chat_dialect;
+
+/* How reasoning is marked. */
+typedef struct chat_reasoning {
+    const char *open, *close;
+} chat_reasoning;
+
+/* Answers that are a row of messages, each with a header that says what it is:
+ *
+ *   <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>OK */
+typedef struct chat_channels {
+    const char *source;  /* text in a template that tells them */
+    const char *start;   /* before a header; the prompt ends with the last one */
+    const char *message; /* between header and body */
+    const char *end[3];  /* after a body */
+    const char *thought; /* word in the header of reasoning */
+    const char *call;    /* … of a call: the name follows; NULL: calls stand in the body */
+} chat_channels;
+
+typedef struct chat_style {
+    const chat_dialect *calls;       /* the generic one when the template has none */
+    const chat_reasoning *reasoning; /* NULL: none is known */
+    const chat_channels *channels;   /* NULL: the answer is plain text */
+} chat_style;
+
+/* source: a template and what it renders of a conversation with calls; NULL: there is none. */
+chat_style chat_style_of(const char *source);
+/* The style of a dialect by its name, with <think> for reasoning; calls is NULL: there is none. */
+chat_style chat_style_named(const char *name);
+
+/* ---- parser (chat_parser.c …) --------------------------------------------------------------- */
+
+typedef struct chat_parser chat_parser;
+
+typedef struct chat_parser_opts {
+    chat_style style;
+    const char *tools_json; /* the request's `tools`; NULL: calls are not looked for */
+    bool keep_special;      /* control tokens that are no markers stay in content */
+    /* Whether text[len], a part of a marker, is a special token of the vocabulary; NULL: none is.
+     */
+    bool (*is_special)(void *arg, const char *text, size_t len);
+    void *arg;
+} chat_parser_opts;
+
+/* ICP_EFORMAT: tools_json is no JSON list; ICP_ENOMEM. */
+int chat_parser_open(const chat_parser_opts *opts, chat_parser **out, icp_error *err);
+void chat_parser_close(chat_parser **p);
+
+enum chat_origin { CHAT_ORDINARY, CHAT_SPECIAL, CHAT_CONTROL };
+/* What the prompt ends with, where the template has written the answer's beginning. Before any put.
+ * Only the template's own bytes should be in it. ICP_ENOMEM. */
+int chat_parser_prompt(chat_parser *p, const char *text, size_t len);
+/* Whether an answer to such a prompt begins as reasoning. */
+bool chat_parser_thinking(const chat_parser *p);
+/* More of the answer. SPECIAL, CONTROL: text is (the beginning or the rest of) one special token;
+ * `begins` says which. Deltas of before must have been taken. ICP_ENOMEM: the answer is lost. */
+int chat_parser_put(chat_parser *p, const char *text, size_t len, enum chat_origin origin,
+                    bool begins);
+/* The answer is over. */
+int chat_parser_finish(chat_parser *p);
+/* The next delta; its text is valid until the next put. */
+bool chat_parser_next(chat_parser *p, icp_chat_delta *delta);
+
+/* ---- templates and messages (chat_caps.c, chat_input.c) -------------------------------------- */
+
+/* Renders a template; the API's, with the model's tokens as variables. vars is a chat's object. */
+typedef int chat_render(void *arg, struct json_object *vars, jinja_text *out);
+
+/* Finds out what a template (source) can do, and its style, from a dozen small conversations.
+ * ICP_ENOMEM. */
+int chat_caps_probe(const char *source, chat_render *render, void *arg, icp_chat_caps *caps,
+                    chat_style *style);
+
+/* Changes the members messages and tools of a chat's object so that a template with these
+ * capabilities shows them. ICP_EFORMAT: arguments of a call are no JSON object; ICP_ENOMEM. */
+int chat_input_adapt(const icp_chat_caps *caps, struct json_object *vars, icp_error *err);
+
+#endif
