@@ -15,7 +15,8 @@ may_include() {
     engine) echo base kern gguf text cache model icp_error include ;;
     api) echo base kern gguf text cache model engine icp_error include ;;
     serve) echo base icp_error include ;;
-    cli) echo base serve icp_error include ;;
+    sim) echo base cache engine icp_error ;;
+    cli) echo base serve sim icp_error include ;;
     *) echo "layers: the module $1 has no line in tools/layers.sh" >&2 && return 1 ;;
     esac
 }

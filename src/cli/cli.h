@@ -55,7 +55,7 @@ typedef struct model_options {
          OPTION_TEXT, &(o).isa,                                                                    \
          0,           0},                                                                          \
     {                                                                                              \
-        0, "kv", "TYPE", "format of keys and values: f16 or f32 (f16)", OPTION_TEXT, &(o).kv, 0, 0 \
+        0, "kv", "TYPE", "format of keys and values: f16, bf16, q8_0 or f32 (f16)", OPTION_TEXT, &(o).kv, 0, 0 \
     }
 
 /* Says "incipit: SENTENCE" on stderr and returns EXIT_FAILED. */
@@ -99,5 +99,6 @@ int cmd_logits(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
+int cmd_sim(int argc, char **argv);
 
 #endif
