@@ -167,8 +167,32 @@ static bool add_template_arguments(json_object *chat, json_object *body, reply *
     return true;
 }
 
+/* The last message when the answer is to continue it, else NULL. It is taken out of the list: the
+ * template ends with the beginning of an answer, and what the answer has so far follows. */
+static json_object *take_continued(json_object *body, json_object *messages, reply *error) {
+    json_object *asked = field_of_type(body, "continue_final_message", json_type_boolean, error);
+    if (!asked || !json_object_get_boolean(asked)) return NULL;
+    json_object *generate = field_get(body, "add_generation_prompt");
+    size_t n = json_object_array_length(messages);
+    json_object *last = json_object_array_get_idx(messages, n - 1);
+    if (generate && json_object_get_boolean(generate)) {
+        reply_error(error, 400, "invalid_value", "continue_final_message",
+                    "'continue_final_message' and 'add_generation_prompt' exclude each other.");
+        return NULL;
+    }
+    if (strcmp(json_object_get_string(field_get(last, "role")), "assistant") != 0) {
+        reply_error(error, 400, "invalid_value", "continue_final_message",
+                    "'continue_final_message' needs a last message of the assistant.");
+        return NULL;
+    }
+    json_object *text = json_object_get(field_get(last, "content"));
+    json_object_array_del_idx(messages, n - 1, 1);
+    return text;
+}
+
 /* The object that the template reads. */
-static bool build_chat(json_object *chat, json_object *body, reply *error) {
+static bool build_chat(json_object *chat, json_object *body, json_object **continued,
+                       reply *error) {
     json_object *messages = field_of_type(body, "messages", json_type_array, error);
     if (!messages) {
         reply_error(error, 400, "missing_field", "messages", "Missing field: 'messages'.");
@@ -180,19 +204,43 @@ static bool build_chat(json_object *chat, json_object *body, reply *error) {
     if (error->status || !check_messages(messages, error)) return false;
     if (tools && !check_tools(tools, error)) return false;
     if (!check_tool_choice(body, error) || !add_template_arguments(chat, body, error)) return false;
+    *continued = take_continued(body, messages, error);
+    if (error->status) return false;
     if (effort) json_object_object_add(chat, "reasoning_effort", json_object_get(effort));
     if (tools && json_object_array_length(tools))
         json_object_object_add(chat, "tools", json_object_get(tools));
     json_object_object_add(chat, "messages", json_object_get(messages));
-    bool prompt = !generate || json_object_get_boolean(generate);
+    bool prompt = *continued || !generate || json_object_get_boolean(generate);
     json_object_object_add(chat, "add_generation_prompt", json_object_new_boolean(prompt));
     return true;
 }
 
+/* What an answer has so far, behind the prompt. Nobody vouches for it: it holds no special tokens.
+ */
+static bool append_text(call *c, json_object *text, icp_tokens *out, char **rendered) {
+    icp_tokens more = {0};
+    icp_error err = {.code = ICP_ENOMEM};
+    const char *bytes = json_object_get_string(text);
+    size_t len = (size_t)json_object_get_string_len(text);
+    if (icp_tokenize(c->server->model, bytes, len, false, false, &more, &err) < 0)
+        return reply_icp_error(&c->reply, &err, "messages"), false;
+    int32_t *ids = mem_resize(out->id, out->n + more.n + 1, sizeof *ids);
+    if (ids) out->id = ids;
+    if (ids) memcpy(ids + out->n, more.id, more.n * sizeof *ids);
+    if (ids) out->n += more.n;
+    icp_tokens_free(&more);
+    size_t before = rendered ? strlen(*rendered) : 0;
+    char *joined = rendered && ids ? mem_resize(*rendered, before + len + 1, 1) : NULL;
+    if (joined) *rendered = joined;
+    if (joined) memcpy(joined + before, bytes, len + 1);
+    if (!ids || (rendered && !joined)) reply_error(&c->reply, 503, NULL, NULL, "Out of memory.");
+    return !c->reply.status;
+}
+
 bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text) {
-    json_object *chat = json_object_new_object();
+    json_object *chat = json_object_new_object(), *continued = NULL;
     if (!chat) return reply_error(&c->reply, 503, NULL, NULL, "Out of memory."), false;
-    bool ok = build_chat(chat, body, &c->reply);
+    bool ok = build_chat(chat, body, &continued, &c->reply);
     if (ok) {
         const char *json = json_object_to_json_string_ext(chat, JSON_C_TO_STRING_PLAIN |
                                                                     JSON_C_TO_STRING_NOSLASHESCAPE);
@@ -200,11 +248,11 @@ bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text) {
         ok = json && icp_chat_tokenize(c->server->model, json, out, text, &err) == 0;
         if (!ok) reply_icp_error(&c->reply, &err, "messages");
     }
+    ok = ok && (!continued || append_text(c, continued, out, text));
+    json_object_put(continued);
     json_object_put(chat);
-    if (ok && out->n == 0) {
+    if (ok && out->n == 0)
         reply_error(&c->reply, 400, "invalid_value", "messages", "The prompt has no tokens.");
-        icp_tokens_free(out);
-        return false;
-    }
-    return ok;
+    if (c->reply.status) icp_tokens_free(out);
+    return !c->reply.status;
 }

@@ -99,7 +99,7 @@ enum output_event {
 
 /* What differs between the APIs. */
 typedef struct dialect {
-    const char *id_prefix;
+    const char *id_prefix, *call_prefix; /* of calls; NULL: "call_" */
     bool early; /* a stream begins before the prompt is computed, and tells of a full context too */
     /* Adds a token; event NULL: the first of a prompt, which has no probability. */
     void (*add_logprob)(generation *g, logprobs *to, int32_t token, const icp_event *event);

@@ -33,7 +33,8 @@ static void end_item(generation *g, choice *c) {
 /* NULL without memory, which fails the generation. */
 static item *begin_item(generation *g, choice *c, enum item_kind kind, const char *name,
                         size_t len) {
-    static const char *const prefixes[] = {"msg_", "rs_", "call_"};
+    const char *call = g->dialect->call_prefix ? g->dialect->call_prefix : "call_";
+    const char *const prefixes[] = {"msg_", "rs_", call};
     end_item(g, c);
     item *grown = mem_resize(c->items, c->n_items + 1, sizeof *grown);
     if (grown) c->items = grown;

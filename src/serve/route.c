@@ -6,6 +6,11 @@
 static const route routes[] = {
     {"/chat/completions", .v1 = true, .post = chat_start},
     {"/completions", .v1 = true, .post = completions_start},
+    {"/responses", .v1 = true, .post = responses_start},
+    {"/responses/input_tokens", .v1 = true, .post = response_tokens_reply},
+    {"/responses/", .v1 = true, .get = response_reply, .drop = response_drop},
+    {"/messages", .v1 = true, .errors = FORM_ANTHROPIC, .post = messages_start},
+    {"/messages/count_tokens", .v1 = true, .errors = FORM_ANTHROPIC, .post = count_tokens_reply},
     {"/models", .v1 = true, .get = models_reply},
     {"/models/", .v1 = true, .get = model_reply},
     {"/tokenize", .v1 = true, .post = tokenize_reply},

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "serve_internal.h"
+#include "store.h"
 
 #define FLUSH_TIME 2.0 /* seconds that cancelled requests get to say so */
 
@@ -231,6 +232,9 @@ static int start(struct run *r, icp_error *err) {
     /* More than processors: a huge body must not keep all of them from the small ones. */
     if (workers_open(MAX(4, MIN(8, cpu_count())), &s->workers) < 0 || watch_open(s, &s->watch) < 0)
         return error_set(err, ICP_EIO, "cannot start the server's threads");
+    if (store_open(s->opts->store_limit ? s->opts->store_limit : 64 << 20,
+                   s->opts->store_ttl > 0 ? s->opts->store_ttl : 24 * 3600, &s->store) < 0)
+        return error_set(err, ICP_ENOMEM, "out of memory");
     TRY(http_start(s, r->listen_fd, err));
     if (s->opts->listening) s->opts->listening(s->opts->listening_arg, bound_port(r->listen_fd));
     return start_loading(r, err);
@@ -241,6 +245,7 @@ static void stop(struct run *r) {
     http_stop(s);
     workers_close(&s->workers);
     watch_close(&s->watch);
+    store_close(&s->store);
     icp_engine_close(&s->engine);
     icp_model_close(&s->model);
     mem_free(s->name);

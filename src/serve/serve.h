@@ -37,6 +37,8 @@ typedef struct serve_opts {
                                NULL: pages of this machine (localhost, any port) */
     size_t max_body;        /* bytes of a request's body; 0: 32 MiB */
     int max_connections;    /* 0: 4096 */
+    size_t store_limit;     /* bytes of responses that are kept; 0: 64 MiB */
+    double store_ttl;       /* seconds that a response is kept; 0: a day */
     double read_timeout;    /* seconds for a request to arrive, and of silence; 0: 60 */
     double drain_timeout;   /* seconds that running requests get at the end; 0: 10 */
 

@@ -40,6 +40,7 @@ typedef struct call call;
 typedef struct generation generation;
 typedef struct watch watch;
 typedef struct workers workers;
+typedef struct store store;
 
 /* ---- replies (reply.c) ---------------------------------------------------------------------- */
 
@@ -89,6 +90,9 @@ enum { JSON_MAX_DEPTH = 64 };
 json_object *json_parse(const char *text, size_t len, reply *error);
 
 enum field_type { FIELD_BOOL, FIELD_INT, FIELD_FLOAT };
+
+/* Parses what this server wrote, or a model; NULL: not a JSON value. */
+json_object *json_reparse(const char *text, size_t len);
 
 /* A scalar member of a JSON object and where it goes: a bool, int or float at `offset`. */
 typedef struct field {
@@ -153,6 +157,13 @@ const char *route_rest(const route *r, const char *path);
 /* Start a generation or leave an error in c->reply. */
 void chat_start(call *c, json_object *body);
 void completions_start(call *c, json_object *body);
+void responses_start(call *c, json_object *body);
+void messages_start(call *c, json_object *body);
+
+void response_reply(call *c);
+void response_drop(call *c);
+void response_tokens_reply(call *c, json_object *body);
+void count_tokens_reply(call *c, json_object *body);
 
 void health_reply(call *c);
 void version_reply(call *c);
@@ -281,6 +292,7 @@ struct server {
     struct MHD_Daemon *daemon;
     workers *workers;
     watch *watch;
+    store *store; /* responses that were kept */
 
     atomic_bool ready; /* model, engine and name below are set */
     icp_model *model;
