@@ -161,6 +161,12 @@ typedef struct kern {
      * score of a token without a value that comes first; -inf: there is none. */
     void (*attend_fold)(int dv, int n, const float *partial, size_t stride, float sink, float *out);
 
+    /* One step of a linear recurrence, a state of n rows of d numbers:
+     *   state[i][j] = state[i][j] · decay + in[i] · x[j];  out[j] = Σ_i read[i] · state[i][j]
+     * i ascending. in NULL: nothing is added. */
+    void (*scan)(int n, int d, float *state, float decay, const float *in, const float *x,
+                 const float *read, float *out);
+
     /* Greatest element; the lowest index among equals; NaN never wins. n >= 1. */
     int (*argmax)(int n, const float *x);
 } kern;

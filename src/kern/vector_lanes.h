@@ -167,6 +167,22 @@ static void rope(float *x, int n_heads, int d, int n_rot, bool halves, const flo
         (halves ? rotate_halves : rotate_pairs)(x + (size_t)head * d, n_rot / 2, cos, sin);
 }
 
+static void scan(int n, int d, float *state, float decay, const float *in, const float *x,
+                 const float *read, float *out) {
+    for (int j = 0; j < d; j += LANES) {
+        int width = d - j < LANES ? d - j : LANES;
+        lanes sum = lanes_zero(), xj = in ? lanes_load_n(x + j, width) : sum;
+        for (int i = 0; i < n; i++) {
+            float *at = state + (size_t)i * d + j;
+            lanes s = lanes_mul(lanes_load_n(at, width), lanes_all(decay));
+            if (in) s = lanes_fma(lanes_all(in[i]), xj, s);
+            lanes_store_n(at, s, width);
+            sum = lanes_fma(lanes_all(read[i]), s, sum);
+        }
+        lanes_store_n(out + j, sum, width);
+    }
+}
+
 static int argmax(int n, const float *x) {
     int i, rest = n % LANES;
     lanes greatest = lanes_all(-INFINITY);
@@ -192,6 +208,7 @@ static inline void override_vector(kern *k) {
     k->softcap = softcap;
     k->rope = rope;
     k->argmax = argmax;
+    k->scan = scan;
 }
 
 #endif

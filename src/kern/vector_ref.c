@@ -145,6 +145,18 @@ static void rope(float *x, int n_heads, int d, int n_rot, bool halves, const flo
         }
 }
 
+/* s = state[i][j] · decay; with in: fma(in[i], x[j], s). out[j] = fma(read[i], s, ·) from +0. */
+static void scan(int n, int d, float *state, float decay, const float *in, const float *x,
+                 const float *read, float *out) {
+    for (int j = 0; j < d; j++) out[j] = 0;
+    for (int i = 0; i < n; i++, state += d)
+        for (int j = 0; j < d; j++) {
+            float s = state[j] * decay;
+            state[j] = in ? fmaf(in[i], x[j], s) : s;
+            out[j] = fmaf(read[i], state[j], out[j]);
+        }
+}
+
 /* The first element equal to the greatest; 0 if all are NaN. */
 static int argmax(int n, const float *x) {
     float greatest = -INFINITY;
@@ -164,6 +176,7 @@ void kern_vector_init(kern *k) {
     k->softcap = softcap;
     k->rope = rope;
     k->argmax = argmax;
+    k->scan = scan;
 #ifdef KERN_X86
     if (k->isa >= KERN_AVX2) vector_init_avx2(k);
     if (k->isa >= KERN_AVX512) vector_init_avx512(k);

@@ -332,6 +332,57 @@ static void variant_rope(const kern *reference, const kern *variant) {
         }
 }
 
+static void scan_in_double(void **state) {
+    enum { N = 7, D = 20 };
+    uint64_t rng = 21;
+    kern k;
+    kern_init(&k, KERN_SCALAR);
+    float s[N * D], in[N], read[N], x[D], out[D];
+    double exact[N * D];
+    fill(&rng, draw_unit, N * D, s);
+    for (int i = 0; i < N * D; i++) exact[i] = (double)s[i];
+    for (int step = 0; step < 30; step++) {
+        float decay = 0.5f + draw_unit(&rng) / 2;
+        fill(&rng, draw_unit, N, in);
+        fill(&rng, draw_unit, N, read);
+        fill(&rng, draw_unit, D, x);
+        k.scan(N, D, s, decay, step % 3 ? in : NULL, x, read, out);
+        for (int j = 0; j < D; j++) {
+            double sum = 0;
+            for (int i = 0; i < N; i++) {
+                double *e = &exact[i * D + j];
+                *e = *e * (double)decay + (step % 3 ? (double)in[i] * (double)x[j] : 0);
+                sum += *e * (double)read[i];
+            }
+            assert_near(sum, out[j], 100 * (double)FLT_EPSILON);
+        }
+    }
+}
+
+static void variant_scan(const kern *reference, const kern *variant) {
+    uint64_t rng = 22;
+    for (int d = 1; d <= 70; d++) {
+        int n = 1 + draw_below(&rng, MOST / 70);
+        float in[MOST], read[MOST], x[MOST], decay = draw_edge(&rng);
+        guarded expected, found, out[2];
+        fill(&rng, draw_edge, n, in);
+        fill(&rng, draw_edge, n, read);
+        fill(&rng, draw_edge, d, x);
+        fill(&rng, draw_edge, n * d, guard(&expected, n * d));
+        memcpy(guard(&found, n * d), expected.numbers + GUARD, (size_t)(n * d) * sizeof *x);
+        const float *added = d % 4 ? in : NULL;
+        reference->scan(n, d, expected.numbers + GUARD, decay, added, x, read, guard(&out[0], d));
+        variant->scan(n, d, found.numbers + GUARD, decay, added, x, read, guard(&out[1], d));
+        assert_same(n * d, expected.numbers + GUARD, found.numbers + GUARD);
+        assert_same(d, out[0].numbers + GUARD, out[1].numbers + GUARD);
+        assert_guarded(&found);
+        assert_guarded(&out[1]);
+    }
+}
+
+static void scan_variants(void **state) {
+    for_each_isa(variant_scan);
+}
 static void variant_argmax(const kern *reference, const kern *variant) {
     argmax_by_hand(variant);
 }
@@ -361,6 +412,7 @@ int main(void) {
         cmocka_unit_test(rms_norm_in_double),    cmocka_unit_test(layer_norm_in_double),
         cmocka_unit_test(activations_in_double), cmocka_unit_test(widening_is_exact),
         cmocka_unit_test(silu_in_double),        cmocka_unit_test(rope_in_double),
+        cmocka_unit_test(scan_in_double),        cmocka_unit_test(scan_variants),
         cmocka_unit_test(exp_variants),          cmocka_unit_test(elementwise_variants),
         cmocka_unit_test(norm_variants),         cmocka_unit_test(rope_variants),
         cmocka_unit_test(argmax_variants),
