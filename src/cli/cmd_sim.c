@@ -52,7 +52,7 @@ static int parse_policies(study *s, const char *list, icp_error *err) {
                 found = i;
         if (found < 0 || s->n_policies == MAX_POLICIES)
             return error_set(err, ICP_EINVALID,
-                             "--policy takes names out of arc, lru, fifo, lfu, cost");
+                             "--policy takes names out of reuse, arc, lru, fifo, lfu, cost");
         s->policy[s->n_policies++] = found;
         at += len + (at[len] == ',');
     }
@@ -142,7 +142,8 @@ static void draw_line(FILE *f, const study *s, const double *y, const char *name
 
 /* Blocks found against the size of the cache: a line for each policy, dashed for the limit. */
 static int draw(const study *s, const char *path, icp_error *err) {
-    static const char *const colours[] = {"#0b6e4f", "#2563eb", "#b45309", "#9333ea", "#be123c"};
+    static const char *const colours[] = {"#0b6e4f", "#2563eb", "#b45309",
+                                          "#9333ea", "#be123c", "#0f766e"};
     FILE *f = fopen(path, "we");
     if (!f) return error_set(err, ICP_EIO, "%s: %s", path, strerror(errno));
     fprintf(f,
@@ -174,14 +175,14 @@ int cmd_sim(int argc, char **argv) {
     char **operands;
     int n_operands, block = 0;
     study s = {.base = {.deep = 4096}};
-    const char *sizes = "1,2,5,10,20,50", *policies = "arc,lru,fifo,lfu,cost", *svg = NULL;
+    const char *sizes = "1,2,5,10,20,50", *policies = "reuse,arc,lru,fifo,lfu,cost", *svg = NULL;
     float prefill = 0;
     bool json = false;
     const cli_option options[] = {
         {0, "sizes", "LIST", "cache sizes in % of the unique blocks (1,2,5,10,20,50)", OPTION_TEXT,
          &sizes, 0, 0},
-        {0, "policy", "LIST", "out of arc, lru, fifo, lfu, cost (all)", OPTION_TEXT, &policies, 0,
-         0},
+        {0, "policy", "LIST", "out of reuse, arc, lru, fifo, lfu, cost (all)", OPTION_TEXT,
+         &policies, 0, 0},
         {0, "block", "N", "tokens of a block of the trace (guessed)", OPTION_INT, &block, 1, 65536},
         {0, "unit", "N", "tokens that are found or not as one (a block)", OPTION_INT, &s.base.unit,
          1, 65536},
