@@ -10,10 +10,10 @@ may_include() {
     case $1 in
     base) echo icp_error ;;
     kern) ;;
-    gguf | text | cache) echo base icp_error ;;
+    gguf | text | cache | grammar) echo base icp_error ;;
     model) echo base gguf kern cache icp_error ;;
-    engine) echo base kern gguf text cache model icp_error include ;;
-    api) echo base kern gguf text cache model engine icp_error include ;;
+    engine) echo base kern gguf text cache grammar model icp_error include ;;
+    api) echo base kern gguf text cache grammar model engine icp_error include ;;
     serve) echo base icp_error include ;;
     sim) echo base cache engine icp_error ;;
     cli) echo base serve sim icp_error include ;;

@@ -1,0 +1,113 @@
+/* Strings. Lengths count code points, so an escape counts one: surrogates, which would count two
+ * escapes as one character, are not written as escapes. */
+#include <string.h>
+
+#include "schema_internal.h"
+
+ir_node schema_chars(schema *s) {
+    static const ir_range special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
+    static const ir_range letters[] = {{'"', '"'}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'},
+                                       {'f', 'f'}, {'n', 'n'},   {'r', 'r'}, {'t', 't'}};
+    static const ir_range hex[] = {{'0', '9'}, {'a', 'f'}, {'A', 'F'}};
+    static const ir_range not_d[] = {{'0', '9'}, {'a', 'c'}, {'e', 'f'}, {'A', 'C'}, {'E', 'F'}};
+    static const ir_range d[] = {{'d', 'd'}, {'D', 'D'}}, below_8[] = {{'0', '7'}};
+    ir *g = s->g;
+    ir_node digit = ir_class(g, hex, COUNT_OF(hex), false);
+    ir_node other = ir_pair(g, ir_class(g, not_d, COUNT_OF(not_d), false), digit);
+    ir_node no_surrogate = ir_pair(g, ir_class(g, d, COUNT_OF(d), false),
+                                   ir_class(g, below_8, COUNT_OF(below_8), false));
+    ir_node unit = ir_seq(
+        g, (ir_node[]){schema_puts(s, "u"), ir_either(g, other, no_surrogate), digit, digit}, 4);
+    ir_node letter = ir_class(g, letters, COUNT_OF(letters), false);
+    ir_node escape = ir_pair(g, schema_puts(s, "\\"), ir_either(g, letter, unit));
+    return ir_either(g, ir_class(g, special, COUNT_OF(special), true), escape);
+}
+
+/* Formats as regular expressions; each allows valid strings only, though not all of them (no 29th
+ * of February, no quoted local parts). RFC 3339, 4122, 5321, 3986; IPv6 as in RFC 4291, 2.2. */
+#define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#define LABEL "[a-zA-Z0-9]([a-zA-Z0-9-]{0,30}[a-zA-Z0-9])?"
+#define HEX4 "[0-9a-fA-F]{1,4}"
+#define DATE                                                                                       \
+    "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"       \
+    "02-(0[1-9]|1[0-9]|2[0-8]))"
+#define TIME                                                                                       \
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]" \
+    ")"
+
+static const char *const formats[][2] = {
+    {"date", DATE},
+    {"time", TIME},
+    {"date-time", DATE "T" TIME},
+    {"duration", "P([0-9]{1,4}D|[0-9]{1,4}W|([0-9]{1,4}D)?T[0-9]{1,4}[HMS])"},
+    {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
+    {"email", "[a-zA-Z0-9_+-]{1,30}(\\.[a-zA-Z0-9_+-]{1,30}){0,3}@" LABEL "(\\." LABEL "){1,4}"},
+    {"hostname", LABEL "(\\." LABEL "){0,5}"},
+    {"ipv4", OCTET "(\\." OCTET "){3}"},
+    {"ipv6", "(" HEX4 ":){7}" HEX4 "|::(" HEX4 "(:" HEX4 "){0,5})?|" HEX4 "(:" HEX4 "){0,2}::(" HEX4
+             "(:" HEX4 "){0,2})?"},
+    {"uri", "[a-zA-Z][a-zA-Z0-9+.-]{0,15}://" LABEL "(\\." LABEL "){0,5}(:[1-9][0-9]{0,3})?"
+            "(/([a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})*)*"
+            "(\\?([a-zA-Z0-9._~!$&'()*+,;=:@/?-]|%[0-9a-fA-F]{2})*)?"
+            "(#([a-zA-Z0-9._~!$&'()*+,;=:@/?-]|%[0-9a-fA-F]{2})*)?"},
+};
+
+/* NULL: an annotation. */
+static const char *find_format(json_object *format) {
+    const char *name =
+        json_object_is_type(format, json_type_string) ? json_object_get_string(format) : "";
+    for (size_t i = 0; i < COUNT_OF(formats); i++)
+        if (!strcmp(name, formats[i][0])) return formats[i][1];
+    return NULL;
+}
+
+static ir_node visit_pattern(schema *s, json_object *pattern) {
+    if (!json_object_is_type(pattern, json_type_string)) {
+        schema_fail(s, ICP_EINVALID, "pattern must be a string");
+        return IR_NEVER;
+    }
+    return regex_parse(s->g, json_object_get_string(pattern),
+                       (size_t)json_object_get_string_len(pattern), true);
+}
+
+/* Repetitions of one character have a length: theirs and the schema's are both to be kept. */
+static ir_node limit_length(schema *s, ir_node node, uint32_t min, uint32_t max) {
+    ir *g = s->g;
+    ir_item item = g->items[node];
+    if (item.kind == IR_KIND_REPEAT) {
+        enum ir_kind inner = g->items[item.first].kind;
+        bool plain =
+            inner == IR_KIND_CLASS || (inner == IR_KIND_TEXT && g->items[item.first].count == 1);
+        if (plain && MAX(min, item.count) <= MIN(max, item.max))
+            return ir_repeat(g, item.first, MAX(min, item.count), MIN(max, item.max));
+        if (plain) return IR_NEVER;
+    }
+    schema_fail(s, ICP_EUNSUPPORTED,
+                "minLength and maxLength beside pattern or format are not supported");
+    return IR_NEVER;
+}
+
+ir_node schema_string(schema *s, json_object *sub) {
+    ir *g = s->g;
+    uint32_t min = schema_count(s, sub, "minLength", 0);
+    uint32_t max = schema_count(s, sub, "maxLength", UNBOUNDED);
+    json_object *pattern = schema_get(sub, "pattern");
+    const char *format = find_format(schema_get(sub, "format"));
+    bool bounded = min > 0 || max != UNBOUNDED;
+    ir_node inner;
+    if (min > max) schema_fail(s, ICP_EINVALID, "minLength is greater than maxLength");
+    if (pattern && format)
+        schema_fail(s, ICP_EUNSUPPORTED, "pattern beside format is not supported");
+    if (g->rc < 0) return IR_NEVER;
+    if (pattern)
+        inner = visit_pattern(s, pattern);
+    else if (format)
+        inner = regex_parse(g, format, strlen(format), false);
+    else if (bounded)
+        inner = ir_repeat(g, schema_chars(s), min, max);
+    else
+        return ir_call(g, s->string);
+    if (pattern && bounded && g->rc == 0) inner = limit_length(s, inner, min, max);
+    ir_node quote = schema_puts(s, "\"");
+    return ir_seq(g, (ir_node[]){quote, inner, quote}, 3);
+}
