@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <json-c/json.h>
 
 static struct {
     pthread_t thread;
@@ -243,4 +244,44 @@ bool client_wait_for(int fd, const char *text) {
     while (!found && take(fd, &seen)) found = ends_with(&seen, text);
     free(seen.data);
     return found;
+}
+
+/* ---- looking at answers ---------------------------------------------------------------------- */
+
+const char *json_at(const char *json, const char *pointer) {
+    static char text[16][4096];
+    static int turn;
+    char *out = text[turn = (turn + 1) % 16];
+    json_object *root = json_tokener_parse(json), *value = NULL;
+    out[0] = 0;
+    if (root && json_pointer_get(root, pointer, &value) == 0)
+        snprintf(out, sizeof text[0], "%s",
+                 json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN |
+                                                           JSON_C_TO_STRING_NOSLASHESCAPE));
+    json_object_put(root);
+    return out;
+}
+
+char **stream_events(char *body) {
+    static char *list[512];
+    size_t n = 0;
+    for (char *at = body, *end; (end = strstr(at, "\n\n")) && n < 511; at = end + 2) {
+        char *name = NULL;
+        *end = 0;
+        if (!strncmp(at, "event: ", 7)) {
+            name = at + 7;
+            at = strchr(at, '\n');
+            *at++ = 0;
+        }
+        if (strncmp(at, "data: ", 6) != 0) {
+            assert_memory_equal(at, ": ", 2);
+            continue;
+        }
+        list[n++] = at + 6;
+        char quoted[80];
+        snprintf(quoted, sizeof quoted, "\"%s\"", name ? name : "");
+        if (name) assert_string_equal(json_at(at + 6, "/type"), quoted);
+    }
+    list[n] = NULL;
+    return list;
 }

@@ -42,6 +42,14 @@ answer client_read(int fd);
 /* One request on its own connection. body may be NULL; headers: further lines, or "". */
 answer client_ask(const char *method, const char *path, const char *headers, const char *body);
 answer client_post(const char *path, const char *body);
+/* ---- looking at answers ---------------------------------------------------------------------- */
+
+/* A member of a JSON text by JSON pointer, as JSON text ("" when it is not there); valid for some
+ * more calls. */
+const char *json_at(const char *json, const char *pointer);
+/* The data of a stream's events, cut out of its body; NULL at the end. Names of events must be the
+ * type that their data says; there may be comments. */
+char **stream_events(char *body);
 /* Reads until the text has been seen in what arrives; false: the connection ended. */
 bool client_wait_for(int fd, const char *text);
 

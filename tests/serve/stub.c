@@ -24,7 +24,8 @@ struct icp_request {
     char *prompt, *reply;
     size_t n_reply, count; /* bytes of one turn, turns */
     bool hang, gate, breaks;
-    size_t *at; /* of each choice: next token */
+    int stop_index; /* -1: ends otherwise */
+    size_t *at;     /* of each choice: next token */
     bool prompt_told, done;
     char held[8]; /* bytes of a character that is not whole yet; of the one choice that runs */
     int n_held, running;
@@ -141,6 +142,7 @@ int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out
                       icp_error *err) {
     while (strstr(chat_json, "@think;") && !gate_open) usleep(1000);
     if (strstr(chat_json, "@raise;")) return fail(err, ICP_EINVALID, "orders are orders");
+    if (text) *text = strdup(chat_json);
     return icp_tokenize(m, chat_json, strlen(chat_json), false, false, out, err);
 }
 
@@ -194,6 +196,9 @@ int icp_submit(icp_engine *e, const icp_request_opts *opts, icp_request **out, i
     char *count = order(r->prompt, "@count=");
     r->count = count ? strtoul(count, NULL, 10) : 1;
     free(count);
+    char *stop = order(r->prompt, "@stop=");
+    r->stop_index = stop ? atoi(stop) : -1;
+    free(stop);
     r->n_reply = strlen(r->reply);
     r->hang = strstr(r->prompt, "@hang;");
     r->gate = strstr(r->prompt, "@gate;");
@@ -306,6 +311,7 @@ static void add_done(icp_request *r, bool failed) {
     e->event.usage = (icp_usage){.prompt_tokens = r->opts.n_prompt,
                                  .cached_tokens = r->opts.n_prompt / 2,
                                  .completion_tokens = n_tokens(r) * (size_t)r->opts.n,
+                                 .why = {.reason = ICP_MISS_NEW},
                                  .miss = "never seen"};
     r->done = true;
 }
@@ -327,6 +333,8 @@ static bool step(icp_request *r) {
     struct event *e = add_event(r, ICP_EVENT_FINISH);
     e->event.choice = r->running++;
     e->event.finish = *at < r->n_reply * r->count ? ICP_FINISH_LENGTH : ICP_FINISH_STOP;
+    e->event.stop_index = r->stop_index;
+    if (r->stop_index >= 0) e->event.finish = ICP_FINISH_STOP_STRING;
     r->n_held = 0;
     return true;
 }
@@ -383,4 +391,65 @@ void icp_engine_get_stats(icp_engine *e, icp_stats *out) {
                        .cache_limit = 4096};
     for (int i = 0; i <= ICP_N_LATENCY; i++) out->ttft.bucket[i] = (uint64_t)i;
     out->ttft.sum = 1.5;
+}
+
+/* ---- cache -------------------------------------------------------------------------------------
+ */
+
+const char *icp_miss_name(enum icp_miss_reason reason) {
+    static const char *const names[] = {
+#define NAME(name, text, meaning) text,
+        ICP_MISSES(NAME)
+#undef NAME
+    };
+    return names[reason];
+}
+
+int icp_cache_share(icp_engine *e, const int32_t *tokens, size_t n, icp_error *err) {
+    return 0;
+}
+
+/* Half of a prompt is cached, and goes on with "!". */
+int icp_cache_why(icp_engine *e, const icp_request_opts *opts, icp_usage *out, icp_error *err) {
+    size_t n = opts->n_prompt;
+    *out = (icp_usage){.prompt_tokens = n, .cached_tokens = n / 2};
+    out->why = (icp_miss){.reason = ICP_MISS_DIFFERENT,
+                          .position = n / 2,
+                          .n_missed = n - n / 2,
+                          .own = {opts->prompt[n / 2]},
+                          .n_own = 1,
+                          .cached = {'!'},
+                          .n_cached = 1};
+    return 0;
+}
+
+/* As many nodes as the tenant's name has letters. */
+int icp_cache_get_list(icp_engine *e, const char *tenant, size_t most, icp_cache_list *out) {
+    size_t n = strlen(tenant);
+    *out = (icp_cache_list){.node = calloc(n + 1, sizeof *out->node),
+                            .n = n < most ? n : most,
+                            .more = n > most,
+                            .n_pages = n,
+                            .quota = SIZE_MAX,
+                            .page_size = 100,
+                            .page_tokens = 64};
+    if (!out->node) return ICP_ENOMEM;
+    for (size_t i = 0; i < out->n; i++)
+        out->node[i] = (icp_cache_node){
+            .n_tokens = 64, .n_pages = 1, .ttl_s = i, .first = {tenant[i]}, .n_first = 1};
+    return 0;
+}
+
+void icp_cache_list_free(icp_cache_list *list) {
+    free(list->node);
+}
+
+static atomic_int drops;
+
+void icp_cache_drop(icp_engine *e, const char *tenant) {
+    drops++;
+}
+
+int stub_drops(void) {
+    return drops;
 }

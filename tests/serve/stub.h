@@ -9,6 +9,7 @@
  *   @hang;         nothing, until it is cancelled
  *   @gate;         nothing, until stub_open_gate
  *   @full;         the queue is full (ICP_EAGAIN)
+ *   @stop=N;       ends with the N-th stop string
  *   @break;        fails after its first token (ICP_EBUG)
  *   @think;        the template takes its time, until stub_open_gate
  *   @raise;        the template raises "orders are orders"
@@ -30,6 +31,7 @@ stub_counts stub_count(void);
 
 void stub_open_gate(void);
 void stub_close_gate(void);
+int stub_drops(void); /* how often the cache was dropped */
 /* The options of the last request: scalars, tenant and salt as text. */
 typedef struct stub_seen {
     icp_request_opts opts;

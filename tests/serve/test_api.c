@@ -21,19 +21,8 @@
 
 /* ---- looking at answers ---------------------------------------------------------------------- */
 
-/* A member of the body by JSON pointer, as JSON text ("" when it is not there). */
 static const char *at(const answer *a, const char *pointer) {
-    static char text[8][4096];
-    static int turn;
-    char *out = text[turn = (turn + 1) % 8];
-    json_object *root = json_tokener_parse(a->body), *value = NULL;
-    out[0] = 0;
-    if (root && json_pointer_get(root, pointer, &value) == 0)
-        snprintf(out, sizeof text[0], "%s",
-                 json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN |
-                                                           JSON_C_TO_STRING_NOSLASHESCAPE));
-    json_object_put(root);
-    return out;
+    return json_at(a->body, pointer);
 }
 
 static void check_error(answer a, const char *what, int status, const char *param,

@@ -35,33 +35,6 @@ static void expect_healthy(void) {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* The data of a stream's events, each without "data: " and its end; NULL at the end. */
-static char **events(char *body) {
-    static char *list[512];
-    size_t n = 0;
-    for (char *at = body, *end; (end = strstr(at, "\n\n")) && n < 511; at = end + 2) {
-        *end = 0;
-        if (!strncmp(at, "data: ", 6))
-            list[n++] = at + 6;
-        else
-            assert_memory_equal(at, ": ", 2);
-    }
-    list[n] = NULL;
-    return list;
-}
-
-static const char *member(const char *json, const char *pointer) {
-    static char text[4][512];
-    static int turn;
-    char *out = text[turn = (turn + 1) % 4];
-    json_object *root = json_tokener_parse(json), *value = NULL;
-    out[0] = 0;
-    if (root && json_pointer_get(root, pointer, &value) == 0)
-        snprintf(out, 512, "%s", json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN));
-    json_object_put(root);
-    return out;
-}
-
 static void streams_a_chat(void **state) {
     answer a =
         client_post(CHAT, SAY("@reply=\xf0\x9f\x98\x80x;",
@@ -71,23 +44,23 @@ static void streams_a_chat(void **state) {
     assert_string_equal(answer_header(&a, "content-type"), "text/event-stream; charset=utf-8");
     assert_string_equal(answer_header(&a, "cache-control"), "no-cache");
     assert_string_equal(answer_header(&a, "x-accel-buffering"), "no");
-    char **e = events(a.body);
+    char **e = stream_events(a.body);
     /* The first token is part of an emoji: the role comes all the same. */
-    assert_string_equal(member(e[0], "/choices/0/delta"),
+    assert_string_equal(json_at(e[0], "/choices/0/delta"),
                         "{\"role\":\"assistant\",\"content\":\"\"}");
-    assert_string_equal(member(e[1], "/choices/0/delta"), "{\"content\":\"\xf0\x9f\x98\x80\"}");
-    assert_string_equal(member(e[2], "/choices/0/delta"), "{\"content\":\"x\"}");
-    assert_string_equal(member(e[3], "/choices/0/delta"), "{}");
-    assert_string_equal(member(e[3], "/choices/0/finish_reason"), "\"stop\"");
+    assert_string_equal(json_at(e[1], "/choices/0/delta"), "{\"content\":\"\xf0\x9f\x98\x80\"}");
+    assert_string_equal(json_at(e[2], "/choices/0/delta"), "{\"content\":\"x\"}");
+    assert_string_equal(json_at(e[3], "/choices/0/delta"), "{}");
+    assert_string_equal(json_at(e[3], "/choices/0/finish_reason"), "\"stop\"");
     assert_non_null(strstr(e[3], "\"usage\":null"));
-    assert_string_equal(member(e[4], "/choices"), "[]");
-    assert_string_equal(member(e[4], "/usage/completion_tokens"), "5");
+    assert_string_equal(json_at(e[4], "/choices"), "[]");
+    assert_string_equal(json_at(e[4], "/usage/completion_tokens"), "5");
     assert_string_equal(e[5], "[DONE]");
     assert_null(e[6]);
     for (int i = 1; i < 5; i++) {
-        assert_string_equal(member(e[i], "/id"), member(e[0], "/id"));
-        assert_string_equal(member(e[i], "/created"), member(e[0], "/created"));
-        assert_string_equal(member(e[i], "/object"), "\"chat.completion.chunk\"");
+        assert_string_equal(json_at(e[i], "/id"), json_at(e[0], "/id"));
+        assert_string_equal(json_at(e[i], "/created"), json_at(e[0], "/created"));
+        assert_string_equal(json_at(e[i], "/object"), "\"chat.completion.chunk\"");
     }
     answer_free(&a);
 }
@@ -96,17 +69,17 @@ static void streams_completions(void **state) {
     answer a = client_post("/v1/completions",
                            "{\"prompt\":\"@reply=ab;\",\"echo\":true,\"logprobs\":0,\"n\":2,"
                            "\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}}");
-    char **e = events(a.body);
-    assert_string_equal(member(e[0], "/choices/0/text"), "\"@reply=ab;\"");
-    assert_string_equal(member(e[0], "/choices/0/logprobs/text_offset"), "[0,1,2,3,4,5,6,7,8,9]");
-    assert_string_equal(member(e[1], "/choices/0/text"), "\"a\"");
-    assert_string_equal(member(e[1], "/choices/0/logprobs/text_offset"), "[10]");
-    assert_string_equal(member(e[1], "/usage"),
+    char **e = stream_events(a.body);
+    assert_string_equal(json_at(e[0], "/choices/0/text"), "\"@reply=ab;\"");
+    assert_string_equal(json_at(e[0], "/choices/0/logprobs/text_offset"), "[0,1,2,3,4,5,6,7,8,9]");
+    assert_string_equal(json_at(e[1], "/choices/0/text"), "\"a\"");
+    assert_string_equal(json_at(e[1], "/choices/0/logprobs/text_offset"), "[10]");
+    assert_string_equal(json_at(e[1], "/usage"),
                         "{\"prompt_tokens\":10,\"completion_tokens\":1,\"total_tokens\":11}");
-    assert_string_equal(member(e[2], "/choices/0/logprobs/tokens"), "[\"b\"]");
-    assert_string_equal(member(e[3], "/choices/0/finish_reason"), "\"stop\"");
-    assert_string_equal(member(e[4], "/choices/0/index"), "1");
-    assert_string_equal(member(e[7], "/choices/0/index"), "1");
+    assert_string_equal(json_at(e[2], "/choices/0/logprobs/tokens"), "[\"b\"]");
+    assert_string_equal(json_at(e[3], "/choices/0/finish_reason"), "\"stop\"");
+    assert_string_equal(json_at(e[4], "/choices/0/index"), "1");
+    assert_string_equal(json_at(e[7], "/choices/0/index"), "1");
     assert_string_equal(e[8], "[DONE]");
     answer_free(&a);
 }
@@ -114,10 +87,10 @@ static void streams_completions(void **state) {
 static void breaks_a_stream_with_an_error(void **state) {
     answer a = client_post(CHAT, SAY("@gate;@break;", ",\"stream\":true"));
     assert_int_equal(a.status, 200);
-    char **e = events(a.body);
+    char **e = stream_events(a.body);
     size_t n = 0;
     while (e[n]) n++;
-    assert_string_equal(member(e[n - 2], "/error/code"), "\"internal_error\"");
+    assert_string_equal(json_at(e[n - 2], "/error/code"), "\"internal_error\"");
     assert_string_equal(e[n - 1], "[DONE]");
     answer_free(&a);
 }
@@ -240,7 +213,7 @@ static void answers_pipelined_requests_in_order(void **state) {
         char text[32];
         snprintf(text, sizeof text, "\"%d\"", i);
         answer a = client_read(fd);
-        assert_string_equal(member(a.body, "/choices/0/text"), text);
+        assert_string_equal(json_at(a.body, "/choices/0/text"), text);
         answer_free(&a);
         a = client_read(fd);
         assert_string_equal(a.body, "{\"status\":\"ok\"}");

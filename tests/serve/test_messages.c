@@ -1,0 +1,221 @@
+/* Anthropic's Messages: bodies, answers, streams, errors. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base.h"
+#include "client.h"
+
+#define MESSAGES "/v1/messages"
+#define COUNT "/v1/messages/count_tokens"
+#define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define ASK(text, more) "{\"max_tokens\":64,\"messages\":[" USER(text) "]" more "}"
+
+static const char *at(const answer *a, const char *pointer) {
+    return json_at(a->body, pointer);
+}
+
+static int number(const answer *a, const char *pointer) {
+    return atoi(at(a, pointer));
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static void answers_bad_requests(void **state) {
+    static const struct {
+        const char *body;
+        int status;
+        const char *type, *word;
+    } table[] = {
+        {"{", 400, "invalid_request_error", "JSON"},
+        {"{\"messages\":[" USER("x") "]}", 400, "invalid_request_error", "max_tokens"},
+        {"{\"max_tokens\":5}", 400, "invalid_request_error", "messages"},
+        {"{\"max_tokens\":5,\"messages\":[]}", 400, "invalid_request_error", "messages"},
+        {"{\"max_tokens\":5,\"messages\":[1]}", 400, "invalid_request_error", "messages[0]"},
+        {"{\"max_tokens\":5,\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", 400,
+         "invalid_request_error", "tool"},
+        {"{\"max_tokens\":5,\"messages\":[{\"content\":\"x\"}]}", 400, "invalid_request_error",
+         "messages[0].role"},
+        {"{\"max_tokens\":5,\"messages\":[{\"role\":\"user\"}]}", 400, "invalid_request_error",
+         "messages[0].content"},
+        {"{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":[]}]}", 400,
+         "invalid_request_error", "empty"},
+        {"{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\","
+         "\"source\":{}}]}]}",
+         400, "invalid_request_error", "text only"},
+        {"{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
+         "\"tool_result\"}]}]}",
+         400, "invalid_request_error", "tool_use_id"},
+        {ASK("x", ",\"temperature\":\"hot\""), 400, "invalid_request_error", "temperature"},
+        {ASK("x", ",\"stop_sequences\":\"a\""), 400, "invalid_request_error", "stop_sequences"},
+        {ASK("x", ",\"system\":5"), 400, "invalid_request_error", "system"},
+        {ASK("x", ",\"tools\":[{\"name\":\"f\"}]"), 400, "invalid_request_error",
+         "tools[0].input_schema"},
+        {ASK("x", ",\"tool_choice\":{\"type\":\"some\"}"), 400, "invalid_request_error",
+         "tool_choice"},
+        {ASK("x", ",\"thinking\":{\"type\":\"loud\"}"), 400, "invalid_request_error", "thinking"},
+        {ASK("@raise;", ""), 400, "invalid_request_error", "orders are orders"},
+        {ASK("@full;", ""), 529, "overloaded_error", "queue"},
+        {ASK("@break;", ""), 500, "api_error", "internal"},
+    };
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        answer a = client_post(MESSAGES, table[i].body);
+        char type[64];
+        snprintf(type, sizeof type, "\"%s\"", table[i].type);
+        if (a.status != table[i].status || strcmp(at(&a, "/error/type"), type) != 0 ||
+            strcmp(at(&a, "/type"), "\"error\"") != 0 || !strstr(a.body, table[i].word))
+            fail_msg("%s: %d %s", table[i].body, a.status, a.body);
+        char id[160];
+        snprintf(id, sizeof id, "\"%s\"", answer_header(&a, "request-id"));
+        assert_string_equal(at(&a, "/request_id"), id);
+        answer_free(&a);
+    }
+    fixture_wait_idle();
+}
+
+static void names_the_context(void **state) {
+    buf body = {0};
+    buf_puts(&body, "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < STUB_CTX; i++) buf_putc(&body, 'x');
+    buf_puts(&body, "\"}]}");
+    answer a = client_post(MESSAGES, body.data);
+    assert_int_equal(a.status, 400);
+    assert_memory_equal(at(&a, "/error/message"), "\"prompt is too long: ", 21);
+    assert_non_null(strstr(a.body, " tokens > 4096 maximum"));
+    answer_free(&a);
+    buf_fini(&body);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void answers(void **state) {
+    answer a = client_ask("POST", MESSAGES "?beta=true",
+                          "x-api-key: any\r\nanthropic-version: 2023-06-01\r\n",
+                          ASK("hi", ",\"model\":\"claude-x\",\"metadata\":{\"user_id\":\"u\"}"));
+    assert_int_equal(a.status, 200);
+    assert_memory_equal(at(&a, "/id"), "\"msg_", 5);
+    assert_string_equal(at(&a, "/type"), "\"message\"");
+    assert_string_equal(at(&a, "/role"), "\"assistant\"");
+    assert_string_equal(at(&a, "/model"), "\"stub\"");
+    assert_string_equal(at(&a, "/content"), "[{\"type\":\"text\",\"text\":\"" STUB_REPLY "\"}]");
+    assert_string_equal(at(&a, "/stop_reason"), "\"end_turn\"");
+    assert_string_equal(at(&a, "/stop_sequence"), "null");
+    /* The stub finds half of a prompt in its cache. */
+    answer n = client_post(COUNT, ASK("hi", ""));
+    int total = number(&n, "/input_tokens");
+    assert_int_equal(number(&a, "/usage/cache_read_input_tokens"), total / 2);
+    assert_int_equal(number(&a, "/usage/input_tokens"), total - total / 2);
+    assert_int_equal(number(&a, "/usage/output_tokens"), 16);
+    answer_free(&n);
+    answer_free(&a);
+}
+
+static void says_why_it_stopped(void **state) {
+    answer a = client_post(MESSAGES, "{\"max_tokens\":2,\"messages\":[" USER("@reply=abc;") "]}");
+    assert_string_equal(at(&a, "/stop_reason"), "\"max_tokens\"");
+    answer_free(&a);
+    a = client_post(MESSAGES, ASK("@reply=abc;@stop=1;", ",\"stop_sequences\":[\"x\",\"END\"]"));
+    assert_string_equal(at(&a, "/stop_reason"), "\"stop_sequence\"");
+    assert_string_equal(at(&a, "/stop_sequence"), "\"END\"");
+    assert_string_equal(stub_last().stop[1], "END");
+    answer_free(&a);
+}
+
+static void counts_tokens(void **state) {
+    answer a = client_post(COUNT, "{\"messages\":[" USER("hi") "]}");
+    assert_int_equal(a.status, 200);
+    int plain = number(&a, "/input_tokens");
+    answer_free(&a);
+    /* Labels of the client are no part of the prompt. */
+    a = client_post(COUNT, "{\"system\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: "
+                           "cch=1;\"}],\"messages\":[" USER("hi") "]}");
+    assert_int_equal(number(&a, "/input_tokens"), plain);
+    answer_free(&a);
+    a = client_post(COUNT,
+                    "{\"system\":\"x-anthropic-a: 1\\nBe brief.\",\"messages\":[" USER("hi") "]}");
+    answer b = client_post(COUNT, "{\"system\":[{\"type\":\"text\",\"text\":\"Be brief.\","
+                                  "\"cache_control\":{\"type\":\"ephemeral\",\"ttl\":\"1h\"}}],"
+                                  "\"messages\":[" USER("hi") "]}");
+    assert_int_equal(number(&a, "/input_tokens"), number(&b, "/input_tokens"));
+    assert_true(number(&a, "/input_tokens") > plain);
+    answer_free(&a);
+    answer_free(&b);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static void streams(void **state) {
+    answer a = client_post(MESSAGES, ASK("@reply=\xf0\x9f\x98\x80x;", ",\"stream\":true"));
+    assert_int_equal(a.status, 200);
+    assert_true(a.complete);
+    static const char *const order[] = {
+        "message_start",       "ping",
+        "content_block_start", "content_block_delta",
+        "content_block_delta", "content_block_stop",
+        "message_delta",       "message_stop",
+    };
+    char **e = stream_events(a.body);
+    for (size_t i = 0; i < COUNT_OF(order); i++) {
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "\"%s\"", order[i]);
+        assert_non_null(e[i]);
+        assert_string_equal(json_at(e[i], "/type"), quoted);
+    }
+    assert_null(e[COUNT_OF(order)]);
+    assert_string_equal(json_at(e[0], "/message/content"), "[]");
+    assert_string_equal(json_at(e[0], "/message/stop_reason"), "null");
+    assert_true(atoi(json_at(e[0], "/message/usage/input_tokens")) > 0);
+    assert_string_equal(json_at(e[2], "/content_block"), "{\"type\":\"text\",\"text\":\"\"}");
+    assert_string_equal(json_at(e[3], "/delta"),
+                        "{\"type\":\"text_delta\",\"text\":\"\xf0\x9f\x98\x80\"}");
+    assert_string_equal(json_at(e[4], "/delta/text"), "\"x\"");
+    assert_string_equal(json_at(e[6], "/delta"),
+                        "{\"stop_reason\":\"end_turn\",\"stop_sequence\":null}");
+    assert_string_equal(json_at(e[6], "/usage/output_tokens"), "5");
+    assert_true(atoi(json_at(e[6], "/usage/cache_read_input_tokens")) > 0);
+    answer_free(&a);
+}
+
+static void breaks_a_stream_with_an_error(void **state) {
+    answer a = client_post(MESSAGES, ASK("@gate;@break;", ",\"stream\":true"));
+    char **e = stream_events(a.body);
+    size_t n = 0;
+    while (e[n]) n++;
+    assert_string_equal(json_at(e[n - 1], "/type"), "\"error\"");
+    assert_string_equal(json_at(e[n - 1], "/error/type"), "\"api_error\"");
+    answer_free(&a);
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+static int start(void **state) {
+    static serve_opts opts = {.model_path = "/models/stub.gguf"};
+    stub_open_gate();
+    fixture_start(&opts);
+    return 0;
+}
+
+static int stop(void **state) {
+    return fixture_stop();
+}
+
+int main(void) {
+    fixture_block_signals();
+    log_set_level(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_bad_requests),
+        cmocka_unit_test(names_the_context),
+        cmocka_unit_test(answers),
+        cmocka_unit_test(says_why_it_stopped),
+        cmocka_unit_test(counts_tokens),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(breaks_a_stream_with_an_error),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
