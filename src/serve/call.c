@@ -1,5 +1,6 @@
 /* A call: one HTTP request from its headers to the end of its answer. Sleep, wake, and what the
  * watcher does to it; the rest of its life is in http.c. See serve_internal.h for the states. */
+#include <string.h>
 #include <sys/socket.h>
 
 #include "serve_internal.h"
@@ -109,11 +110,25 @@ static void hand_back(call *c) {
     pthread_mutex_unlock(&c->lock);
 }
 
-void call_work(call *c) {
+void call_answer(call *c) {
+    if (!strcmp(c->method, "DELETE"))
+        c->route->drop(c);
+    else if (strcmp(c->method, "POST") != 0)
+        c->route->get(c);
+}
+
+static void run_post(call *c) {
     json_object *body = json_parse(c->body.data ? c->body.data : "", c->body.len, &c->reply);
     call_drop_body(c);
     if (body && !c->conn->gone) c->route->post(c, body);
     json_object_put(body);
+}
+
+void call_work(call *c) {
+    if (!strcmp(c->method, "POST"))
+        run_post(c);
+    else
+        call_answer(c);
     if (!c->reply.status && !c->generation)
         reply_error(&c->reply, 500, "internal_error", NULL, "The request was not answered.");
     hand_back(c);

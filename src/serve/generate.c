@@ -92,6 +92,7 @@ static int submit(generation *g, prompt *p, reply *error) {
     opts.prompt = p->ids.id;
     opts.n_prompt = p->ids.n;
     opts.tenant = g->call->tenant;
+    opts.from_text = p->from_text;
     opts.wake = call_wake_arg;
     opts.wake_arg = g->call;
     icp_error err = {0};
@@ -173,7 +174,11 @@ static void take_done(generation *g, prompt *p, const icp_event *e) {
     g->usage.prompt_tokens += e->usage.prompt_tokens;
     g->usage.cached_tokens += e->usage.cached_tokens;
     g->usage.completion_tokens += e->usage.completion_tokens;
-    if (!g->usage.miss) g->usage.miss = e->usage.miss;
+    g->usage.respelled += e->usage.respelled;
+    if (!g->usage.miss || !g->usage.miss[0]) { /* the first prompt that has something to say */
+        g->usage.miss = e->usage.miss;
+        g->usage.why = e->usage.why;
+    }
     icp_error err = {.code = e->error};
     bool failed = e->finish == ICP_FINISH_ERROR;
     icp_request_free(&p->request);

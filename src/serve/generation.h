@@ -22,11 +22,14 @@ typedef struct generate_opts {
     icp_logit_bias *bias;
     int max_tokens; /* -1: not said */
     bool stream, include_usage, continuous_usage, skip_special;
+    bool diagnostics; /* the answer says why prompt tokens were computed */
 } generate_opts;
 
 /* The caller calls generate_opts_fini in any case. */
 bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, reply *error);
 void generate_opts_fini(generate_opts *o);
+/* Those that concern the cache (cache_fields.c). */
+bool cache_fields_read(generate_opts *o, json_object *body, reply *error);
 
 /* ---- output (output.c) ---------------------------------------------------------------------- */
 
@@ -41,6 +44,7 @@ typedef struct logprobs {
 /* A prompt: one request of the engine. */
 typedef struct prompt {
     icp_tokens ids;
+    bool from_text; /* the client sent text, not ids */
     char *echo; /* its text, when the answer repeats it */
     size_t echo_len;
     logprobs logprobs;    /* of its tokens, when asked for */
@@ -162,6 +166,10 @@ void put_logprob(buf *out, float value); /* finite, whatever it was */
 /* An item of chat's log-probabilities: {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]}. */
 void add_chat_logprob(generation *g, logprobs *to, int32_t token, const icp_event *event);
 void put_usage(buf *out, const icp_usage *u);
+/* Appends ,"prompt_cache_diagnostics":{…} when the request asked for it (cache_fields.c). */
+void put_cache_diagnostics(const generation *g, buf *out);
+/* Why prompt tokens were computed, as an object with a message for people. */
+void put_miss(const icp_model *model, buf *out, const icp_usage *u);
 /* Appends the usage of a chunk of OpenAI's older streams, as far as the options want one: what is
  * cached is known only at the end. */
 void put_chunk_usage(const generation *g, buf *out);

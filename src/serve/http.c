@@ -61,6 +61,20 @@ static struct MHD_Response *body_response(reply *r) {
     return response;
 }
 
+/* Of a whole answer; a stream's headers go out before anything is known. */
+static void add_cache_headers(struct MHD_Response *response, const call *c) {
+    icp_usage u = generation_usage(c->generation);
+    char number[24];
+    snprintf(number, sizeof number, "%zu", u.cached_tokens);
+    MHD_add_response_header(response, "x-incipit-cached-tokens", number);
+    snprintf(number, sizeof number, "%zu", u.prompt_tokens - u.cached_tokens);
+    MHD_add_response_header(response, "x-incipit-computed-tokens", number);
+    if (u.why.reason == ICP_MISS_NONE) return;
+    MHD_add_response_header(response, "x-incipit-miss", icp_miss_name(u.why.reason));
+    snprintf(number, sizeof number, "%zu", u.why.position);
+    MHD_add_response_header(response, "x-incipit-miss-position", number);
+}
+
 static enum MHD_Result send_reply(call *c) {
     reply *r = &c->reply;
     enum error_form form = c->route ? c->route->errors : FORM_OPENAI;
@@ -81,6 +95,7 @@ static enum MHD_Result send_reply(call *c) {
         MHD_add_response_header(response, "Content-Security-Policy", PAGE_POLICY);
         MHD_add_response_header(response, "Cache-Control", "no-cache");
     }
+    if (c->generation && !r->is_error) add_cache_headers(response, c);
     char number[24];
     snprintf(number, sizeof number, "%d", r->retry_after);
     if (r->retry_after) MHD_add_response_header(response, "Retry-After", number);
@@ -225,11 +240,7 @@ static enum MHD_Result take_body(call *c, const char *data, size_t n) {
 /* The request is complete: answers, or hands it to a worker. */
 static enum MHD_Result dispatch(call *c) {
     if (!watch_complete(c->server->watch, c->conn)) return MHD_NO;
-    bool drops = !strcmp(c->method, "DELETE");
-    if (!c->reply.status && drops)
-        c->route->drop(c);
-    else if (!c->reply.status && strcmp(c->method, "POST") != 0)
-        c->route->get(c);
+    if (!c->reply.status && !c->route->slow) call_answer(c);
     if (c->reply.status) {
         call_set_state(c, CALL_REPLYING);
     } else {

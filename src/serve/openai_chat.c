@@ -76,6 +76,7 @@ static void put_usage_chunk(generation *g) {
     put_head(g, &g->out, "chat.completion.chunk");
     buf_puts(&g->out, "],\"usage\":");
     put_usage(&g->out, &g->usage);
+    put_cache_diagnostics(g, &g->out);
     buf_putc(&g->out, '}');
     event_end(&g->out);
 }
@@ -169,6 +170,7 @@ static void put_whole(generation *g, buf *out) {
     }
     buf_puts(out, "],\"usage\":");
     put_usage(out, &g->usage);
+    put_cache_diagnostics(g, out);
     buf_putc(out, '}');
 }
 
@@ -200,6 +202,7 @@ generation *chat_generation(call *c, const dialect *d, json_object *body) {
     generation *g = generation_new(c, d, body, 1);
     if (!g) return NULL;
     if (own.logprobs) g->opts.request.logprobs = own.top_logprobs;
+    g->prompts[0].from_text = true;
     if (!chat_tokenize(c, body, &g->prompts[0].ids, NULL)) generation_free(&g);
     return g;
 }

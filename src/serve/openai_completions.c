@@ -133,6 +133,7 @@ static void stream(generation *g, enum output_event what, choice *c, item *i) {
             put_head(g, &g->out);
             buf_puts(&g->out, "],\"usage\":");
             put_usage(&g->out, &g->usage);
+            put_cache_diagnostics(g, &g->out);
             buf_putc(&g->out, '}');
             event_end(&g->out);
         }
@@ -157,6 +158,7 @@ static void put_whole(generation *g, buf *out) {
     }
     buf_puts(out, "],\"usage\":");
     put_usage(out, &g->usage);
+    put_cache_diagnostics(g, out);
     buf_putc(out, '}');
 }
 
@@ -199,7 +201,8 @@ static bool keep_echo(call *c, prompt *p, json_object *value) {
 static bool read_prompt(call *c, prompt *p, json_object *value, const struct own *own) {
     const icp_model *model = c->server->model;
     icp_error err = {0};
-    if (json_object_is_type(value, json_type_string)) {
+    p->from_text = json_object_is_type(value, json_type_string);
+    if (p->from_text) {
         if (icp_tokenize(model, json_object_get_string(value),
                          (size_t)json_object_get_string_len(value), true, own->add_special_tokens,
                          &p->ids, &err) < 0)

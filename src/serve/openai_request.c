@@ -209,7 +209,7 @@ bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, rep
            read_stream_options(o, body, error) && read_strings(o, body, error) &&
            read_seed(o, body, error) && read_stop(o, body, error) &&
            read_stop_tokens(o, body, n_vocab, error) && read_bias(o, body, n_vocab, error) &&
-           refuse_unsupported(body, error) && settle(o, error);
+           refuse_unsupported(body, error) && cache_fields_read(o, body, error) && settle(o, error);
 }
 
 void generate_opts_fini(generate_opts *o) {

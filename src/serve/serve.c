@@ -119,9 +119,10 @@ static void log_loaded(server *s, double seconds) {
     icp_engine_get_stats(s->engine, &stats);
     log_line(LOG_INFO,
              "%s (%s, %.0f M parameters, context %zu, %s, %d threads) loaded in %.1f s; "
-             "prefix cache at most %.0f MiB",
+             "prefix cache %.0f MiB, of %.0f MiB for all but the model",
              s->name, info->arch, (double)info->n_params / 1e6, info->n_ctx, info->isa,
-             info->n_threads, seconds, (double)stats.cache_limit / (1 << 20));
+             info->n_threads, seconds, (double)stats.cache_limit / (1 << 20),
+             (double)stats.limit / (1 << 20));
 }
 
 static void *load(void *arg) {
@@ -131,6 +132,8 @@ static void *load(void *arg) {
     r->load_rc = icp_model_open(s->opts->model_path, &s->opts->model, &s->model, &r->load_err);
     if (r->load_rc == 0)
         r->load_rc = icp_engine_open(s->model, &s->opts->engine, &s->engine, &r->load_err);
+    if (r->load_rc == 0 && s->opts->shared_prefix)
+        r->load_rc = shared_prefix_load(s, s->opts->shared_prefix, &r->load_err);
     if (r->load_rc == 0 && !pick_name(s))
         r->load_rc = error_set(&r->load_err, ICP_ENOMEM, "out of memory");
     if (r->load_rc == 0) {

@@ -143,6 +143,7 @@ typedef struct route {
     bool v1;          /* also below /v1 */
     bool open;        /* asks for no key, and works before the model is loaded */
     enum error_form errors;
+    bool slow;                                /* get and drop wait for something: on a worker */
     void (*get)(call *c);                     /* on the http thread; takes HEAD too */
     void (*post)(call *c, json_object *body); /* on a worker */
     void (*drop)(call *c);                    /* DELETE, on the http thread */
@@ -164,6 +165,12 @@ void response_reply(call *c);
 void response_drop(call *c);
 void response_tokens_reply(call *c, json_object *body);
 void count_tokens_reply(call *c, json_object *body);
+
+/* The cache of the caller's tenant (cache_routes.c). */
+void cache_reply(call *c);
+void cache_drop_reply(call *c);
+void cache_why_start(call *c, json_object *body);
+void cache_pin_start(call *c, json_object *body);
 
 void health_reply(call *c);
 void version_reply(call *c);
@@ -276,6 +283,8 @@ void call_free(call *c); /* with its generation, which is cancelled */
 void call_hung_up(call *c);
 void call_half_closed(call *c);
 void call_tick(call *c, double now);
+/* Runs the route's get or drop, whichever the method asks for; POST waits for call_work. */
+void call_answer(call *c);
 /* Parses the body and runs the route: a worker's job. */
 void call_work(call *c);
 
@@ -304,6 +313,9 @@ struct server {
     atomic_long calls;        /* between their first byte and the end */
     atomic_size_t body_bytes; /* of all bodies held */
 };
+
+/* Computes the system prompt in a file, for all tenants (shared_prefix.c). */
+int shared_prefix_load(server *s, const char *path, icp_error *err);
 
 int http_start(server *s, int listen_fd, icp_error *err);
 void http_stop(server *s);

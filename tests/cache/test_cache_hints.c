@@ -419,7 +419,7 @@ static void test_respell_random(void **state) {
         if (n_out == 0) continue;
         found++;
         for (size_t i = 0; i < n_out; i++) {
-            size_t len;
+            size_t len = 0;
             const char *b = spell(NULL, out[i], &len);
             assert_memory_equal(b, bytes + at, len);
             at += len;
