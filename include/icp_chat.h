@@ -42,6 +42,7 @@ typedef struct icp_chat_caps {
     bool list_content;     /* wants content as a list of parts */
     bool needs_content;    /* of messages that call tools, too */
     bool short_ids;        /* only takes call ids of nine letters and digits */
+    bool one_text;         /* refuses content beside reasoning in a message that calls tools */
     bool reasoning;        /* shows reasoning_content of the current turn */
     bool thinks;           /* its generation prompt begins the reasoning */
 } icp_chat_caps;

@@ -68,17 +68,43 @@ int icp_detokenize(const icp_model *m, const int32_t *ids, size_t n, bool keep_s
 int32_t icp_token_bos(const icp_model *m);
 int32_t icp_token_eos(const icp_model *m);
 
-/* A chat, as a JSON object: messages, tools, documents, add_generation_prompt (the first three are
- * null and the last false when absent), and other variables that the template reads, at the top or
- * in an object `extra`. Rendered with the model's template (ICP_EUNSUPPORTED without one) and
- * tokenized so that only the template's own bytes can become special tokens. text (may be NULL): the
- * rendered prompt, NUL-terminated, icp_free. ICP_EINVALID: the template raised; err has its message. */
+/* A chat, as a JSON object: messages and tools as OpenAI's chat API has them, documents,
+ * add_generation_prompt (the first three are null and the last false when absent), and other
+ * variables that the template reads, at the top or in an object `extra`. Brought to the form that the
+ * model's template wants, rendered with it (ICP_EUNSUPPORTED without one), and tokenized so that only
+ * the template's own bytes can become special tokens. text (may be NULL): the rendered prompt,
+ * NUL-terminated, icp_free. ICP_EFORMAT: a call's arguments are no JSON object; ICP_EINVALID: the
+ * template raised; err has its message. */
 int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
                       icp_error *err);
 /* Renders such a chat, which may have bos_token and eos_token too, with any template; text as above. */
 int icp_template_render(const char *source, size_t len, const char *chat_json, char **text,
                         size_t *text_len, icp_error *err);
 const char *icp_model_template(const icp_model *m); /* NULL when the file has none */
+/* What the model's template can do; all false, with a dialect, when there is none. */
+const icp_chat_caps *icp_model_chat_caps(const icp_model *m);
+
+/* ---- answers of a chat ------------------------------------------------------------------------ */
+
+typedef struct icp_chat_parser icp_chat_parser; /* of one completion; one thread at a time */
+
+typedef struct icp_chat_parser_opts {
+    const char *tools_json; /* `tools` of the request, a list; NULL: calls stay text */
+    const int32_t *prompt;  /* its end tells whether the answer begins as reasoning */
+    size_t n_prompt;
+    bool keep_special;      /* control tokens that are no markers stay in content */
+} icp_chat_parser_opts;
+
+/* Nothing of opts need outlive the call. ICP_EFORMAT: tools_json; ICP_ENOMEM. */
+int icp_chat_parser_open(const icp_model *m, const icp_chat_parser_opts *opts,
+                         icp_chat_parser **out, icp_error *err);
+void icp_chat_parser_close(icp_chat_parser **p);
+/* Takes an event (TOKEN, FINISH) of a request with keep_special; others say nothing. What the last
+ * one told must have been taken before. ICP_ENOMEM. */
+int icp_chat_parser_put(icp_chat_parser *p, const icp_event *event);
+/* The next delta of that event; its text is valid until the next put. */
+bool icp_chat_parser_next(icp_chat_parser *p, icp_chat_delta *delta);
+size_t icp_chat_parser_reasoning(const icp_chat_parser *p); /* tokens that were reasoning so far */
 
 /* ---- engine --------------------------------------------------------------------------------- */
 

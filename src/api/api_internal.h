@@ -3,6 +3,7 @@
 #define API_INTERNAL_H
 
 #include "base.h"
+#include "chat.h"
 #include "engine.h"
 #include "gguf.h"
 #include "incipit.h"
@@ -16,6 +17,8 @@ struct icp_model {
     tokenizer *tok;
     jinja *chat; /* NULL without a template */
     char *template_source;
+    chat_style style;
+    icp_chat_caps caps;
     icp_error template_error; /* why there is no `chat` although the file has a template */
     icp_model_info info;
     char arch[64], name[256];
@@ -24,5 +27,11 @@ struct icp_model {
 struct icp_engine {
     engine *engine;
 };
+
+/* Tokenizes as tokenizer_encode does. */
+int api_encode(const icp_model *m, const char *text, size_t len, const uint8_t *origin,
+               unsigned flags, icp_tokens *out, icp_error *err);
+/* Sets style and caps, from the template. ICP_ENOMEM. */
+int api_probe_chat(icp_model *m);
 
 #endif

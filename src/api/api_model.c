@@ -105,6 +105,7 @@ static void copy_string(char *to, size_t cap, gguf_str from) {
 static int open_all(icp_model *m, const gguf *g, const icp_model_opts *opts, icp_error *err) {
     TRY(open_vocab(m, g, err));
     int rc = open_template(m, g);
+    if (rc == 0) rc = api_probe_chat(m);
     if (rc < 0) return error_set(err, rc, "out of memory");
     copy_string(m->arch, sizeof m->arch, gguf_string(g, "general.architecture"));
     copy_string(m->name, sizeof m->name, gguf_string(g, "general.name"));

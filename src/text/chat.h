@@ -109,13 +109,14 @@ int chat_parser_prompt(chat_parser *p, const char *text, size_t len);
 /* Whether an answer to such a prompt begins as reasoning. */
 bool chat_parser_thinking(const chat_parser *p);
 /* More of the answer. SPECIAL, CONTROL: text is (the beginning or the rest of) one special token;
- * `begins` says which. Deltas of before must have been taken. ICP_ENOMEM: the answer is lost. */
+ * `begins` says which. ICP_ENOMEM: the answer is lost. */
 int chat_parser_put(chat_parser *p, const char *text, size_t len, enum chat_origin origin,
                     bool begins);
 /* The answer is over. */
 int chat_parser_finish(chat_parser *p);
-/* The next delta; its text is valid until the next put. */
+/* The next delta since the last clear; its text is valid until the next put. */
 bool chat_parser_next(chat_parser *p, icp_chat_delta *delta);
+void chat_parser_clear(chat_parser *p);
 
 /* ---- templates and messages (chat_caps.c, chat_input.c) -------------------------------------- */
 

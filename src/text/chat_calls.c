@@ -480,11 +480,6 @@ bool step_keyed(chat_parser *p) {
         enum match end = marker_match(p, M_CALL_END, i), key = marker_match(p, M_KEY, i);
         enum match out = marker_match(p, M_SECTION_END, i);
         consume(p, i); /* what stands between arguments says nothing */
-        if (key == MATCH_YES) {
-            consume(p, i + p->marker[M_KEY].len);
-            p->state = S_KEY;
-            return true;
-        }
         if (end == MATCH_YES || out == MATCH_YES) {
             close_arguments(p);
             if (end == MATCH_YES) consume(p, i + p->marker[M_CALL_END].len);
@@ -495,6 +490,11 @@ bool step_keyed(chat_parser *p) {
             return true;
         }
         if (end == MATCH_PART || key == MATCH_PART || out == MATCH_PART) return false;
+        if (key == MATCH_YES) {
+            consume(p, i + p->marker[M_KEY].len);
+            p->state = S_KEY;
+            return true;
+        }
     }
     consume(p, p->in.len);
     return false;

@@ -7,6 +7,7 @@
 /* In DeepSeek's markers: U+FF5C and U+2581. */
 #define BAR "\uFF5C"
 #define LOW "\u2581"
+#define NS "]<]minimax[>["
 #define DSML "<" BAR "DSML" BAR
 #define DSML_END "</" BAR "DSML" BAR
 
@@ -130,6 +131,17 @@ static const chat_dialect dialects[] = {
      .key_until = ">",
      .value_end = "</parameter>",
      .one_line = true},
+    {.name = "minimax-m3", /* tags are named after parameters */
+     .source = {NS, "<invoke name="},
+     .syntax = CHAT_KEYED,
+     .section = NS "<tool_call>",
+     .section_end = NS "</tool_call>",
+     .call = NS "<invoke name=\"",
+     .call_end = NS "</invoke>",
+     .name_until = "\"",
+     .key = NS "<",
+     .key_until = ">",
+     .value_end = NS "</"},
     {.name = "minimax-m2",
      .source = {"minimax:tool_call", "<invoke name="},
      .syntax = CHAT_KEYED,
@@ -343,14 +355,14 @@ static const chat_dialect *find_calls(const char *source) {
     return generic;
 }
 
-/* Templates that only take old reasoning out of the history name the closing marker alone. */
+static const chat_reasoning *const think = &reasonings[COUNT_OF(reasonings) - 1];
+
 static const chat_reasoning *find_reasoning(const char *source) {
     for (size_t i = 0; i < COUNT_OF(reasonings); i++)
         if (strstr(source, reasonings[i].open) && strstr(source, reasonings[i].close))
             return &reasonings[i];
-    for (size_t i = 0; i < COUNT_OF(reasonings); i++)
-        if (strstr(source, reasonings[i].close)) return &reasonings[i];
-    return NULL;
+    /* Some templates only take old reasoning out of the history. */
+    return strstr(source, think->close) ? think : NULL;
 }
 
 static const chat_channels *find_channels(const char *source) {
@@ -361,9 +373,10 @@ static const chat_channels *find_channels(const char *source) {
 
 chat_style chat_style_of(const char *source) {
     if (!source) return (chat_style){.calls = generic};
+    const chat_channels *rows = find_channels(source);
     return (chat_style){.calls = find_calls(source),
-                        .reasoning = find_reasoning(source),
-                        .channels = find_channels(source)};
+                        .reasoning = rows ? NULL : find_reasoning(source),
+                        .channels = rows};
 }
 
 chat_style chat_style_named(const char *name) {
@@ -371,7 +384,7 @@ chat_style chat_style_named(const char *name) {
         const chat_dialect *d = &dialects[i];
         if (strcmp(d->name, name) != 0) continue;
         return (chat_style){.calls = d,
-                            .reasoning = &reasonings[COUNT_OF(reasonings) - 1],
+                            .reasoning = think,
                             .channels = d->syntax == CHAT_CHANNEL ? &channels[0] : NULL};
     }
     return (chat_style){0};

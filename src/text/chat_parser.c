@@ -297,32 +297,36 @@ static bool may_be_header(const chat_parser *p) {
     return false;
 }
 
+static void enter_message(chat_parser *p, size_t end) {
+    const char *text = p->in.data + p->at;
+    size_t len = end - p->at;
+    text_str name = header_call(p, text, len);
+    bool thought = find_text(text, len, p->channels->thought) < len;
+    if (name.len && call_begin(p, name.data, name.len, "", 0))
+        p->state = S_BODY;
+    else
+        enter_text(p, thought);
+    consume(p, end + p->marker[M_MESSAGE].len);
+}
+
 static bool step_header(chat_parser *p) {
     size_t end;
-    enum match match = marker_find(p, M_MESSAGE, p->at + p->scanned, &end);
-    if (match == MATCH_YES) {
-        const char *text = p->in.data + p->at;
-        size_t len = end - p->at;
-        text_str name = header_call(p, text, len);
-        bool thought = find_text(text, len, p->channels->thought) < len;
-        if (name.len && call_begin(p, name.data, name.len, "", 0))
-            p->state = S_BODY;
-        else
-            enter_text(p, thought);
-        consume(p, end + p->marker[M_MESSAGE].len);
-        return true;
-    }
     if (p->at == p->in.len) return false;
-    bool header = may_be_header(p);
-    if (header && p->ending) {
-        consume(p, p->in.len); /* cut off */
-        return false;
-    }
-    if (!header || p->in.len - p->at > MAX_HEADER) {
+    if (!may_be_header(p)) {
         enter_text(p, false);
         return true;
     }
+    enum match match = marker_find(p, M_MESSAGE, p->at + p->scanned, &end);
+    if (end - p->at > MAX_HEADER) {
+        enter_text(p, false);
+        return true;
+    }
+    if (match == MATCH_YES) {
+        enter_message(p, end);
+        return true;
+    }
     p->scanned = end - p->at;
+    if (p->ending) consume(p, p->in.len); /* cut off */
     return false;
 }
 
@@ -434,14 +438,13 @@ static int state_of_memory(chat_parser *p) {
     return p->failed ? ICP_ENOMEM : 0;
 }
 
-static void begin_deltas(chat_parser *p) {
+void chat_parser_clear(chat_parser *p) {
     buf_clear(&p->told);
     p->n_deltas = p->next_delta = 0;
 }
 
 /* Takes bytes of these origins: of the first, of the others. */
 static int put(chat_parser *p, const char *text, size_t len, char first, char rest) {
-    begin_deltas(p);
     if (!len || p->failed) return state_of_memory(p);
     buf_put(&p->in, text, len);
     for (size_t i = 0; i < len; i++) buf_putc(&p->origin, i ? rest : first);
@@ -474,7 +477,6 @@ static bool end_state(chat_parser *p) {
 }
 
 int chat_parser_finish(chat_parser *p) {
-    begin_deltas(p);
     p->ending = true;
     do {
         while (step(p) && !p->failed) {
@@ -499,7 +501,7 @@ static bool ends_with(const char *text, size_t len, const char *end) {
 static int put_trusted(chat_parser *p, const char *text, size_t len) {
     const char any = ORIGIN_GOES_ON | ORIGIN_BEGINS | ORIGIN_CONTROL;
     int rc = put(p, text, len, any, any);
-    begin_deltas(p);
+    chat_parser_clear(p);
     return rc;
 }
 
