@@ -11,7 +11,7 @@
  * to 3 bits have |p| <= 128: there -p fits, and d changes its sign, which changes no bit. */
 #include "ints.h"
 
-enum { ROWS = 16, PAIR = 2, STRIP = 10, MAX_TILES = 16, SPLIT = 6 };
+enum { ROWS = 16, PAIR = 2, STRIP = 8, MAX_TILES = 16, SPLIT = 6 };
 
 /* A strip of one group as the tiles take it, in L1 while the activations pass: up to STRIP blocks
  * of 32, one of 256, two of narrow 256. Blocks of 256 are 4096 bytes of low parts, and 4096 of high
@@ -323,7 +323,7 @@ KERN_INLINE void chain_256(bool narrow, int n_mins, const strip *s, const panel 
                            accumulators out) {
     for (int b = 0; b < s->n; b++) {
         __m512 d = _mm512_load_ps(p->d[b]), min = n_mins ? _mm512_load_ps(p->min[b]) : d;
-        KERN_UNROLL for (int i = 0; i < ROWS; i++) {
+        for (int i = 0; i < ROWS; i++) {
             const kern_act256 *a = (const kern_act256 *)(s->a + (size_t)i * s->act_stride) + b;
             __m512i x = _mm512_load_si512(sum[b][0][i]);
             if (!narrow)
@@ -367,6 +367,14 @@ static void finish(accumulators acc, int n_lanes, float *out, size_t out_stride,
     }
 }
 
+/* Has the lines of a tile's outputs come, which are often far away. */
+static inline void fetch_out(const float *out, size_t out_stride) {
+    for (int i = 0; i < ROWS; i++, out += out_stride) {
+        __builtin_prefetch(out, 1);
+        __builtin_prefetch(out + KERN_GROUP, 1);
+    }
+}
+
 /* One or two groups against up to MAX_TILES tiles of rows. */
 static void multiply_groups(const kern_mat *w, int group, int n_groups, const char *act,
                             size_t act_stride, int n_tiles, float *out, size_t out_stride,
@@ -385,6 +393,8 @@ static void multiply_groups(const kern_mat *w, int group, int n_groups, const ch
         finish_stores();
         for (int t = 0; t < n_tiles; t++) {
             const char *row = act + (size_t)(t * ROWS) * act_stride;
+            if (i == n_strips - 1)
+                fetch_out(out + (size_t)(t * ROWS) * out_stride + group * KERN_GROUP, out_stride);
             const char *a = large ? (const char *)(kern_act_blocks256(row, w->k) + b)
                                   : (const char *)(kern_act_blocks(row, w->k) + b);
             strip s = {l, p, n, (const int8_t *)row + b * l->block, a, act_stride};

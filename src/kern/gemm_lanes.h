@@ -300,6 +300,9 @@ static void run_group(const kern_tile *t) {
             fill_scales_32(l, scales, s.n, &p);
         else
             fill_scales_256(l, scales, s.n / 8, &p);
+        if (b + s.n == n) /* the outputs may be far away */
+            for (int i = 0; i < t->rows; i++)
+                __builtin_prefetch(t->out + (size_t)i * t->out_stride, 1);
         run_strip(s, t->rows);
     }
     for (int i = 0; i < t->rows; i++)

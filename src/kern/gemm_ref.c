@@ -78,9 +78,9 @@ static void finish(const kern_tile *t, float acc[TILE_ROWS][KERN_GROUP]) {
     }
 }
 
-static int32_t dot(const int16_t *w, const int8_t *q) {
+KERN_INLINE int32_t dot(int n, const int16_t *w, const int8_t *q) {
     int32_t sum = 0;
-    for (int i = 0; i < 16; i++) sum += w[i] * q[i];
+    for (int i = 0; i < n; i++) sum += w[i] * q[i];
     return sum;
 }
 
@@ -91,13 +91,13 @@ static float chain(const kern_layout *l, const kern_tile *t, int row, int b, con
     const int8_t *q = (const int8_t *)act + b * l->block;
     if (l->block == 32) {
         const kern_act *a = kern_act_blocks(act, t->k) + b;
-        acc = fmaf(s->d * a->d, (float)(dot(w, q) + dot(w + 16, q + 16)), acc);
+        acc = fmaf(s->d * a->d, (float)dot(32, w, q), acc);
         return l->has_min ? fmaf(s->min, a->s, acc) : acc;
     }
     const kern_act256 *a = kern_act_blocks256(act, t->k) + b;
     int32_t sum = 0, minus = 0;
     for (int j = 0; j < 16; j++) {
-        sum += s->sub[j] * dot(w + 16 * j, q + 16 * j);
+        sum += s->sub[j] * dot(16, w + 16 * j, q + 16 * j);
         minus -= s->submin[j] * a->sum16[j];
     }
     acc = fmaf(s->d * a->d, (float)sum, acc);

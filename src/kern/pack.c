@@ -65,7 +65,7 @@ static void put_quants(int bits, const uint8_t *q, int lane, uint8_t *quants) {
     }
 }
 
-static void get_quants(int bits, const uint8_t *quants, int lane, uint8_t q[32]) {
+KERN_INLINE void get_quants(int bits, const uint8_t *quants, int lane, uint8_t q[32]) {
     const uint8_t *from = quants + 4 * lane;
     uint32_t word[8] = {0};
     int shift = 0;
@@ -87,11 +87,35 @@ static void get_quants(int bits, const uint8_t *quants, int lane, uint8_t q[32])
     for (int v = 0; v < 8; v++) put_word(q + 4 * v, word[v]);
 }
 
-void kern_read_numbers(const kern_layout *l, const uint8_t *quants, int lane, int16_t out[32]) {
+KERN_INLINE void read_numbers(int bits, int offset, const uint8_t *quants, int lane,
+                              int16_t out[32]) {
     uint8_t q[32];
-    get_quants(l->bits, quants, lane, q);
-    for (int i = 0; i < 32; i++)
-        out[i] = l->codebook ? l->codebook[q[i]] : (int16_t)(q[i] - l->offset);
+    get_quants(bits, quants, lane, q);
+    for (int i = 0; i < 32; i++) out[i] = (int16_t)(q[i] - offset);
+}
+
+void kern_read_numbers(const kern_layout *l, const uint8_t *quants, int lane, int16_t out[32]) {
+    switch (l->bits) { /* each becomes straight code */
+    case 2:
+        read_numbers(2, l->offset, quants, lane, out);
+        break;
+    case 3:
+        read_numbers(3, l->offset, quants, lane, out);
+        break;
+    case 4:
+        read_numbers(4, l->codebook ? 0 : l->offset, quants, lane, out);
+        break;
+    case 5:
+        read_numbers(5, l->offset, quants, lane, out);
+        break;
+    case 6:
+        read_numbers(6, l->offset, quants, lane, out);
+        break;
+    case 8:
+        read_numbers(8, l->offset, quants, lane, out);
+        break;
+    }
+    for (int i = 0; l->codebook && i < 32; i++) out[i] = l->codebook[out[i]];
 }
 
 /* ---- scales ---------------------------------------------------------------------------------- */
