@@ -98,6 +98,7 @@ int cmd_template(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+int cmd_cache(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 

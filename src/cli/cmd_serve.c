@@ -12,7 +12,7 @@ static int read_keys(const char *path, serve_keys *keys, icp_error *err) {
 
 int cmd_serve(int argc, char **argv) {
     char **operands;
-    int n_operands, max_queued = 0;
+    int n_operands, max_queued = 0, max_pause = 0;
     float drain = 0;
     model_options o = {0};
     serve_opts s = {.port = 8080};
@@ -28,8 +28,15 @@ int cmd_serve(int argc, char **argv) {
         {0, "max-queued", "N", "requests that may wait; more are answered 429 (1024)", OPTION_INT,
          &max_queued, 1, 1 << 20},
         CLI_OPTIONS_COMPUTE(o),
-        {0, "cache-ram", "SIZE", "memory of the prefix cache (half of what is free)", OPTION_SIZE,
+        {0, "cache-ram", "SIZE",
+         "memory for all but the model: cache and requests (half of what is free)", OPTION_SIZE,
          &s.engine.cache_limit, 0, 0},
+        {0, "tenant-quota", "SIZE", "cache that the requests of one API key may fill (no bound)",
+         OPTION_SIZE, &s.engine.tenant_quota, 0, 0},
+        {0, "shared-prefix", "FILE", "a system prompt that is kept for everybody", OPTION_TEXT,
+         &s.shared_prefix, 0, 0},
+        {0, "max-pause", "MS", "between two tokens of an answer while prompts are computed (150)",
+         OPTION_INT, &max_pause, 1, 60000},
         {0, "no-cache", NULL, "compute every prompt anew", OPTION_FLAG, &s.engine.no_cache, 0, 0},
         {0, "api-key-file", "FILE", "keys that callers must show, one a line: [NAME] KEY",
          OPTION_TEXT, &key_file, 0, 0},
@@ -53,6 +60,7 @@ int cmd_serve(int argc, char **argv) {
     s.model = (icp_model_opts){
         .isa = o.isa, .kv = o.kv, .n_threads = o.threads, .n_ctx = (size_t)MAX(o.ctx, 0)};
     s.engine.max_queued = (size_t)max_queued;
+    s.engine.max_pause = max_pause / 1000.0;
     s.drain_timeout = (double)drain;
     s.keys = &keys;
     int rc = read_keys(key_file, &keys, &err);

@@ -11,6 +11,7 @@ static const struct command {
     {"serve", cmd_serve, "serve a model over HTTP, with a page to chat"},
     {"run", cmd_run, "chat in the terminal, or answer one prompt"},
     {"info", cmd_info, "what is inside a GGUF file, and what this machine can run"},
+    {"cache", cmd_cache, "look into the cache of a running server"},
     {"tokenize", cmd_tokenize, "text to token ids"},
     {"detokenize", cmd_detokenize, "token ids to text"},
     {"template", cmd_template, "messages to the text of a prompt"},

@@ -23,6 +23,26 @@
     X("e2e_request_latency_seconds", e2e, "From submission to the end.")                           \
     X("request_queue_time_seconds", queue, "From submission to the first computation.")
 
+/* X(name, type, value, help): what only this server has to tell; prefix incipit_. */
+#define OWN_METRICS(X)                                                                             \
+    X("memory_limit_bytes", "gauge", s->limit, "The limit for all but the model.")                 \
+    X("pages", "gauge", s->pages, "Pages of the cache.")                                           \
+    X("pages_in_use", "gauge", s->pages_used, "Pages of running requests and pins.")               \
+    X("pages_cached", "gauge", s->pages_cached, "Pages that nobody uses and that can be found.")   \
+    X("pages_pinned", "gauge", s->pinned_pages, "Pages that pins hold, counted for each pin.")     \
+    X("pins", "gauge", s->pins, "Pinned prompts.")                                                 \
+    X("pins_yielded_total", "counter", s->pins_yielded, "Pins given up for a request to run.")     \
+    X("tenants", "gauge", s->tenants, "Tenants known to the queue.")                               \
+    X("evictions_total", "counter", s->evictions, "Pages that went to make room.")                 \
+    X("expirations_total", "counter", s->expired, "Pages whose time to live was over.")            \
+    X("page_copies_total", "counter", s->copies, "Partial pages that were copied.")                \
+    X("page_adoptions_total", "counter", s->adoptions, "Partial pages that were taken over.")      \
+    X("respelled_tokens_total", "counter", s->respelled, "Prompt tokens found by their bytes.")    \
+    X("steps_total", "counter", s->steps, "Steps of the engine.")                                  \
+    X("max_pause_seconds", "gauge", s->max_pause, "The bound on a step while others decode.")      \
+    X("step_seconds", "gauge", s->step_s, "Measured: a step without prompt tokens.")               \
+    X("prompt_token_seconds", "gauge", s->row_s, "Measured: each prompt token more in a step.")
+
 static double page_share(const icp_stats *s) {
     return s->pages ? (double)s->pages_used / (double)s->pages : 0;
 }
@@ -67,6 +87,37 @@ static void put_labelled(buf *out, const char *label, const char *name, const ch
                (unsigned long long)count);
 }
 
+static void put_own_head(buf *out, const char *name, const char *type, const char *help) {
+    buf_printf(out, "# HELP incipit_%s %s\n# TYPE incipit_%s %s\n", name, help, name, type);
+}
+
+static void put_own(buf *out, const char *label, const char *name, const char *key,
+                    const char *value, double number) {
+    buf_printf(out, "incipit_%s{%s", name, label);
+    if (key) buf_printf(out, ",%s=\"%s\"", key, value);
+    buf_printf(out, "} %.17g\n", number);
+}
+
+static void write_own(buf *out, const icp_stats *s, const char *label) {
+#define PUT_OWN(name, type, value, help)                                                           \
+    put_own_head(out, name, type, help);                                                           \
+    put_own(out, label, name, NULL, NULL, (double)(value));
+    OWN_METRICS(PUT_OWN)
+#undef PUT_OWN
+    put_own_head(out, "memory_bytes", "gauge", "Bytes in use, by what they are for.");
+    put_own(out, label, "memory_bytes", "for", "pages", (double)(s->pages * s->page_size));
+    put_own(out, label, "memory_bytes", "for", "bookkeeping", (double)s->metadata);
+    put_own(out, label, "memory_bytes", "for", "requests", (double)s->requests_size);
+    put_own(out, label, "memory_bytes", "for", "arrays", (double)s->fixed);
+    put_own_head(out, "computed_prompt_tokens_total", "counter",
+                 "Prompt tokens computed, and why.");
+    for (int i = 0; i < ICP_N_MISSES; i++) {
+        const char *why = icp_miss_name((enum icp_miss_reason)i);
+        put_own(out, label, "computed_prompt_tokens_total", "reason", why[0] ? why : "last token",
+                (double)s->missed[i]);
+    }
+}
+
 void metrics_write(buf *out, const icp_stats *s, const char *model) {
     buf text = {0};
     put_label(&text, model);
@@ -97,6 +148,7 @@ void metrics_write(buf *out, const icp_stats *s, const char *model) {
     put_head(out, "cache_config_info", "gauge", "The cache as configured.");
     buf_printf(out, "vllm:cache_config_info{%s,num_gpu_blocks=\"%zu\",block_bytes=\"%zu\"} 1\n",
                label, s->pages, s->page_size);
+    write_own(out, s, label);
     buf_fini(&text);
 }
 
