@@ -149,7 +149,7 @@ static void put_pin(generation *g, buf *out) {
     else
         buf_puts(out, "null");
     buf_puts(out, ",\"usage\":");
-    put_usage(out, &g->usage);
+    put_usage(g, out);
     buf_putc(out, '}');
 }
 

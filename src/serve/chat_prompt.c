@@ -88,17 +88,15 @@ static bool check_role(json_object *message, size_t at, reply *error) {
 static bool check_content(json_object *message, size_t at, reply *error) {
     char param[64];
     snprintf(param, sizeof param, "messages[%zu].content", at);
-    json_object *content = field_get(message, "content");
-    if (content && json_object_is_type(content, json_type_string)) return true;
-    json_object *plain = NULL;
+    json_object *content = field_get(message, "content"), *plain = NULL;
+    bool answer = !strcmp(json_object_get_string(field_get(message, "role")), "assistant");
+    if (content ? json_object_is_type(content, json_type_string) : answer) return true;
     if (content && json_object_is_type(content, json_type_array)) {
         plain = join_parts(content, param, error);
     } else if (content) {
         reply_error(error, 400, "invalid_type", param,
                     "Invalid type for '%s': expected a string or a list of parts, got %s.", param,
                     json_kind(content));
-    } else if (!strcmp(json_object_get_string(field_get(message, "role")), "assistant")) {
-        plain = json_object_new_string(""); /* nothing beside tool calls */
     } else {
         reply_error(error, 400, "missing_field", param, "Missing field: '%s'.", param);
     }
@@ -140,17 +138,6 @@ static bool check_tools(json_object *tools, reply *error) {
         return false;
     }
     return true;
-}
-
-/* A choice that would have to be enforced cannot be honoured. */
-static bool check_tool_choice(json_object *body, reply *error) {
-    json_object *choice = field_get(body, "tool_choice");
-    const char *name =
-        json_object_is_type(choice, json_type_string) ? json_object_get_string(choice) : "";
-    if (!choice || !strcmp(name, "auto") || !strcmp(name, "none")) return true;
-    reply_error(error, 400, "unsupported", "tool_choice",
-                "'tool_choice' other than 'auto' and 'none' is not supported yet.");
-    return false;
 }
 
 static bool add_template_arguments(json_object *chat, json_object *body, reply *error) {
@@ -203,7 +190,7 @@ static bool build_chat(json_object *chat, json_object *body, json_object **conti
     json_object *effort = field_of_type(body, "reasoning_effort", json_type_string, error);
     if (error->status || !check_messages(messages, error)) return false;
     if (tools && !check_tools(tools, error)) return false;
-    if (!check_tool_choice(body, error) || !add_template_arguments(chat, body, error)) return false;
+    if (!add_template_arguments(chat, body, error)) return false;
     *continued = take_continued(body, messages, error);
     if (error->status) return false;
     if (effort) json_object_object_add(chat, "reasoning_effort", json_object_get(effort));

@@ -28,12 +28,14 @@ void put_string_member(buf *out, const char *before, const char *text) {
     put_json_string(out, text, strlen(text));
 }
 
-void put_usage(buf *out, const icp_usage *u) {
+void put_usage(const generation *g, buf *out) {
+    const icp_usage *u = &g->usage;
     buf_printf(out, "{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,",
                u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens);
     buf_printf(out, "\"prompt_tokens_details\":{\"cached_tokens\":%zu", u->cached_tokens);
     if (u->miss && u->miss[0]) put_string_member(out, ",\"miss_reason\":", u->miss);
-    buf_puts(out, "}}");
+    buf_printf(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":%zu}}",
+               g->n_reasoning);
 }
 
 void put_chunk_usage(const generation *g, buf *out) {

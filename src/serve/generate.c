@@ -61,6 +61,7 @@ void generation_free(generation **ref) {
     }
     for (size_t i = 0; g->choices && i < count_choices(g); i++) {
         output_fini(&g->choices[i]);
+        icp_chat_parser_close(&g->choices[i].parser);
         free_logprobs(&g->choices[i].logprobs);
     }
     mem_free(g->prompts);
@@ -153,17 +154,24 @@ static void begin_choice(generation *g, choice *c) {
     if (g->opts.stream) g->dialect->stream(g, OUTPUT_CHOICE_BEGINS, c, NULL);
 }
 
+static void take_text(generation *g, choice *c, const icp_event *e) {
+    if (c->parser)
+        answer_take(g, c, e);
+    else
+        output_text(g, c, ITEM_TEXT, e->text, e->text_len);
+}
+
 static void take_token(generation *g, choice *c, const icp_event *e) {
     if (!c->begun) begin_choice(g, c);
     g->n_generated++;
     if (g->opts.request.logprobs >= 0) g->dialect->add_logprob(g, &c->logprobs, e->token, e);
-    output_text(g, c, ITEM_TEXT, e->text, e->text_len);
+    take_text(g, c, e);
     output_flush(g, c);
 }
 
 static void take_finish(generation *g, choice *c, const icp_event *e) {
     if (!c->begun) begin_choice(g, c);
-    output_text(g, c, ITEM_TEXT, e->text, e->text_len);
+    take_text(g, c, e);
     c->finish = e->finish;
     c->stop_index = e->stop_index;
     bool well = e->finish <= ICP_FINISH_LENGTH; /* else the error follows */

@@ -68,6 +68,7 @@ typedef struct choice {
     size_t index;
     item *items; /* the last one is open until the choice ends */
     size_t n_items;
+    icp_chat_parser *parser; /* of chats */
     logprobs logprobs;
     bool begun, ended;
     enum icp_finish finish; /* once it has ended */
@@ -75,9 +76,10 @@ typedef struct choice {
 } choice;
 
 /* Adds to a choice's output. Text of another kind than the open item's ends that and begins a new
- * one. A call begins with its name; its arguments follow as text of ITEM_CALL. */
+ * one. A call begins with its name and the id that the model gave (""; none); its arguments follow
+ * as text of ITEM_CALL. */
 void output_text(generation *g, choice *c, enum item_kind kind, const char *text, size_t len);
-void output_call(generation *g, choice *c, const char *name, size_t len);
+void output_call(generation *g, choice *c, const char *id, const char *name, size_t len);
 /* Puts what the stream has not carried yet into it. */
 void output_flush(generation *g, choice *c);
 /* Ends the choice and its last item; one without items gets an empty text. */
@@ -140,6 +142,8 @@ struct generation {
     int64_t created;
     icp_usage usage;    /* of the prompts that are done */
     size_t n_generated; /* tokens so far */
+    size_t n_reasoning; /* of those, in choices that have ended */
+    bool one_call;      /* of a choice, at most */
     reply failure;      /* status: 0 while all is well */
     buf out;            /* of the stream */
     size_t out_at;      /* sent so far */
@@ -165,7 +169,7 @@ void put_string_member(buf *out, const char *before, const char *text); /* befor
 void put_logprob(buf *out, float value); /* finite, whatever it was */
 /* An item of chat's log-probabilities: {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]}. */
 void add_chat_logprob(generation *g, logprobs *to, int32_t token, const icp_event *event);
-void put_usage(buf *out, const icp_usage *u);
+void put_usage(const generation *g, buf *out);
 /* Appends ,"prompt_cache_diagnostics":{…} when the request asked for it (cache_fields.c). */
 void put_cache_diagnostics(const generation *g, buf *out);
 /* Why prompt tokens were computed, as an object with a message for people. */
@@ -189,5 +193,22 @@ void make_id(char *out, size_t size, const char *prefix);
 bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text);
 /* A generation for a chat body, ready to be submitted; NULL with an error in c->reply. */
 generation *chat_generation(call *c, const dialect *d, json_object *body);
+
+/* ---- answers of chats (chat_answer.c) --------------------------------------------------------- */
+
+/* What a chat body allows the model to call. */
+typedef struct tool_choice {
+    json_object *tools; /* owned; NULL: nothing */
+    bool required;      /* it must call one */
+    bool single;        /* and no more than one in an answer */
+} tool_choice;
+
+/* The caller calls tool_choice_fini in any case. */
+bool tool_choice_read(tool_choice *out, json_object *body, reply *error);
+void tool_choice_fini(tool_choice *choice);
+/* Gives each choice of a generation whose prompt is ready a parser. */
+bool answers_open(generation *g, const tool_choice *tools, reply *error);
+/* Makes output of an event of a choice that has one. */
+void answer_take(generation *g, choice *c, const icp_event *e);
 
 #endif

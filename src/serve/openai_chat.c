@@ -75,7 +75,7 @@ static void put_usage_chunk(generation *g) {
     event_begin(&g->out, NULL);
     put_head(g, &g->out, "chat.completion.chunk");
     buf_puts(&g->out, "],\"usage\":");
-    put_usage(&g->out, &g->usage);
+    put_usage(g, &g->out);
     put_cache_diagnostics(g, &g->out);
     buf_putc(&g->out, '}');
     event_end(&g->out);
@@ -169,7 +169,7 @@ static void put_whole(generation *g, buf *out) {
         buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_reason(c));
     }
     buf_puts(out, "],\"usage\":");
-    put_usage(out, &g->usage);
+    put_usage(g, out);
     put_cache_diagnostics(g, out);
     buf_putc(out, '}');
 }
@@ -203,7 +203,12 @@ generation *chat_generation(call *c, const dialect *d, json_object *body) {
     if (!g) return NULL;
     if (own.logprobs) g->opts.request.logprobs = own.top_logprobs;
     g->prompts[0].from_text = true;
-    if (!chat_tokenize(c, body, &g->prompts[0].ids, NULL)) generation_free(&g);
+    tool_choice tools;
+    bool ok = tool_choice_read(&tools, body, &c->reply) &&
+              chat_tokenize(c, body, &g->prompts[0].ids, NULL) &&
+              answers_open(g, &tools, &c->reply);
+    tool_choice_fini(&tools);
+    if (!ok) generation_free(&g);
     return g;
 }
 

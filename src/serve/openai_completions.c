@@ -132,7 +132,7 @@ static void stream(generation *g, enum output_event what, choice *c, item *i) {
             event_begin(&g->out, NULL);
             put_head(g, &g->out);
             buf_puts(&g->out, "],\"usage\":");
-            put_usage(&g->out, &g->usage);
+            put_usage(g, &g->out);
             put_cache_diagnostics(g, &g->out);
             buf_putc(&g->out, '}');
             event_end(&g->out);
@@ -157,7 +157,7 @@ static void put_whole(generation *g, buf *out) {
         buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_reason(c));
     }
     buf_puts(out, "],\"usage\":");
-    put_usage(out, &g->usage);
+    put_usage(g, out);
     put_cache_diagnostics(g, out);
     buf_putc(out, '}');
 }

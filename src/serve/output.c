@@ -30,9 +30,17 @@ static void end_item(generation *g, choice *c) {
     tell(g, OUTPUT_ITEM_ENDS, c, open);
 }
 
+/* Whether an id of the model's can be handed on: some templates want them back. */
+static bool is_own_id(const generation *g, const char *id) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
+    return id && *id && !g->dialect->call_prefix && strlen(id) < sizeof((item *)0)->id &&
+           !id[strspn(id, letters)];
+}
+
 /* NULL without memory, which fails the generation. */
-static item *begin_item(generation *g, choice *c, enum item_kind kind, const char *name,
-                        size_t len) {
+static item *begin_item(generation *g, choice *c, enum item_kind kind, const char *id,
+                        const char *name, size_t len) {
     const char *call = g->dialect->call_prefix ? g->dialect->call_prefix : "call_";
     const char *const prefixes[] = {"msg_", "rs_", call};
     end_item(g, c);
@@ -47,6 +55,7 @@ static item *begin_item(generation *g, choice *c, enum item_kind kind, const cha
     item *new = &c->items[c->n_items++];
     *new = (item){.kind = kind, .name = copy};
     make_id(new->id, sizeof new->id, prefixes[kind]);
+    if (is_own_id(g, id)) memcpy(new->id, id, strlen(id) + 1);
     tell(g, OUTPUT_ITEM_BEGINS, c, new);
     return new;
 }
@@ -54,18 +63,18 @@ static item *begin_item(generation *g, choice *c, enum item_kind kind, const cha
 void output_text(generation *g, choice *c, enum item_kind kind, const char *text, size_t len) {
     item *open = open_item(c);
     if (len == 0) return;
-    if (!open || open->kind != kind) open = begin_item(g, c, kind, NULL, 0);
+    if (!open || open->kind != kind) open = begin_item(g, c, kind, NULL, NULL, 0);
     if (!open) return;
     buf_put(&open->text, text, len);
     if (open->text.failed) reply_error(&g->failure, 503, "out_of_memory", NULL, "Out of memory.");
 }
 
-void output_call(generation *g, choice *c, const char *name, size_t len) {
-    begin_item(g, c, ITEM_CALL, name, len);
+void output_call(generation *g, choice *c, const char *id, const char *name, size_t len) {
+    begin_item(g, c, ITEM_CALL, id, name, len);
 }
 
 void output_end(generation *g, choice *c) {
-    if (!c->n_items) begin_item(g, c, ITEM_TEXT, NULL, 0);
+    if (!c->n_items) begin_item(g, c, ITEM_TEXT, NULL, NULL, 0);
     end_item(g, c);
     c->ended = true;
     tell(g, OUTPUT_CHOICE_ENDS, c, NULL);

@@ -80,23 +80,13 @@ static void put_output_items(const generation *g, buf *out) {
     }
 }
 
-static size_t count_reasoning(const generation *g) {
-    size_t text = 0, all = 0; /* in bytes: whose token was whose is not known */
-    const choice *c = &g->choices[0];
-    for (size_t i = 0; i < c->n_items; i++) {
-        all += c->items[i].text.len;
-        if (c->items[i].kind == ITEM_REASONING) text += c->items[i].text.len;
-    }
-    return all ? g->usage.completion_tokens * text / all : 0;
-}
-
 static void put_tokens(const generation *g, buf *out) {
     const icp_usage *u = &g->usage;
     buf_printf(out,
                "{\"input_tokens\":%zu,\"input_tokens_details\":{\"cached_tokens\":%zu,"
                "\"cache_write_tokens\":0},\"output_tokens\":%zu,\"output_tokens_details\":{"
                "\"reasoning_tokens\":%zu},\"total_tokens\":%zu}",
-               u->prompt_tokens, u->cached_tokens, u->completion_tokens, count_reasoning(g),
+               u->prompt_tokens, u->cached_tokens, u->completion_tokens, g->n_reasoning,
                u->prompt_tokens + u->completion_tokens);
 }
 
