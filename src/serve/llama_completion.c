@@ -1,0 +1,243 @@
+/* POST /completion and /infill as llama-server has them.
+ * https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+ *
+ * The body becomes one of /v1/completions under other names, with llama-server's defaults. */
+#include <string.h>
+
+#include "chat_build.h"
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static const char *stop_type(const choice *c) {
+    switch (c->finish) {
+    case ICP_FINISH_STOP:
+        return "eos";
+    case ICP_FINISH_STOP_STRING:
+        return "word";
+    default:
+        return "limit";
+    }
+}
+
+/* {"id":…,"token":…,"bytes":[…],"logprob":… without the closing brace. */
+static void put_token(const generation *g, buf *out, const icp_logprob *p) {
+    size_t len = 0;
+    char *text = token_bytes(g, p->token, &len);
+    buf_printf(out, "{\"id\":%d,\"token\":", p->token);
+    put_json_string(out, text, len);
+    buf_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < len; i++) buf_printf(out, "%s%d", i ? "," : "", (unsigned char)text[i]);
+    buf_puts(out, "],\"logprob\":");
+    put_logprob(out, p->logprob);
+    icp_free(text);
+}
+
+static void add_logprob(generation *g, logprobs *to, int32_t token, const icp_event *e) {
+    buf *out = &to->list[0];
+    if (out->len) buf_putc(out, ',');
+    put_token(g, out, &e->chosen);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (int i = 0; i < e->n_top; i++) {
+        if (i) buf_putc(out, ',');
+        put_token(g, out, &e->top[i]);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "]}");
+}
+
+static void put_tokens(const generation *g, buf *out, const choice *c) {
+    buf_puts(out, ",\"tokens\":[");
+    buf_put(out, c->tokens.data, c->tokens.len);
+    buf_putc(out, ']');
+    if (g->opts.request.logprobs < 0) return;
+    buf_puts(out, ",\"completion_probabilities\":[");
+    buf_put(out, c->logprobs.list[0].data, c->logprobs.list[0].len);
+    buf_putc(out, ']');
+}
+
+/* Sampling as it was understood. */
+static void put_settings(const generation *g, buf *out) {
+    const icp_request_opts *r = &g->opts.request;
+    buf_printf(out,
+               ",\"generation_settings\":{\"seed\":%llu,\"temperature\":%g,\"top_k\":%d,"
+               "\"top_p\":%g,\"min_p\":%g,\"repeat_penalty\":%g,\"presence_penalty\":%g,"
+               "\"frequency_penalty\":%g,\"n_predict\":%d,\"stream\":%s}",
+               (unsigned long long)r->seed, (double)r->temperature, r->top_k, (double)r->top_p,
+               (double)r->min_p, (double)r->repetition_penalty, (double)r->presence_penalty,
+               (double)r->frequency_penalty, g->opts.max_tokens, g->opts.stream ? "true" : "false");
+}
+
+/* The end of a choice, after its content. */
+static void put_end(const generation *g, buf *out, const choice *c) {
+    bool word = c->finish == ICP_FINISH_STOP_STRING && c->stop_index >= 0 &&
+                (size_t)c->stop_index < g->opts.request.n_stop;
+    put_string_member(out, ",\"stop\":true,\"model\":", g->call->server->name);
+    put_settings(g, out);
+    buf_printf(out,
+               ",\"id_slot\":0,\"truncated\":false,\"tokens_predicted\":%zu,"
+               "\"tokens_evaluated\":%zu,\"tokens_cached\":%zu,\"stop_type\":\"%s\"",
+               g->usage.completion_tokens, g->usage.prompt_tokens,
+               g->usage.prompt_tokens + g->usage.completion_tokens, stop_type(c));
+    put_string_member(out, ",\"stopping_word\":", word ? g->opts.stop[c->stop_index] : "");
+    put_timings(out, &g->usage);
+}
+
+static void put_begin(buf *out, const choice *c) {
+    buf_printf(out, "{\"index\":%zu,\"content\":", c->index);
+}
+
+static void put_chunk(generation *g, const choice *c, const item *i) {
+    buf *out = &g->out;
+    event_begin(out, NULL);
+    put_begin(out, c);
+    put_json_string(out, i ? i->text.data + i->sent : "", i ? i->text.len - i->sent : 0);
+    put_tokens(g, out, c);
+    buf_printf(out,
+               ",\"stop\":false,\"id_slot\":0,\"tokens_predicted\":%zu,\"tokens_evaluated\":%zu}",
+               g->n_generated, count_prompt_tokens(g));
+    event_end(out);
+}
+
+/* Usage is known only when all is over, so the ends of choices come then. */
+static void put_ends(generation *g) {
+    buf *out = &g->out;
+    for (size_t i = 0; !g->failure.status && i < count_choices(g); i++) {
+        event_begin(out, NULL);
+        put_begin(out, &g->choices[i]);
+        buf_puts(out, "\"\",\"tokens\":[]");
+        put_end(g, out, &g->choices[i]);
+        buf_putc(out, '}');
+        event_end(out);
+    }
+    if (!g->failure.status) return;
+    event_begin(out, NULL);
+    put_error(out, &g->failure, FORM_OPENAI, g->call->id);
+    event_end(out);
+}
+
+static void stream(generation *g, enum output_event what, choice *c, item *i) {
+    if (what == OUTPUT_DELTA) put_chunk(g, c, i);
+    if (what == OUTPUT_ENDS) put_ends(g);
+}
+
+/* One object, or a list of them for several. */
+static void put_whole(generation *g, buf *out) {
+    size_t n = count_choices(g);
+    if (n > 1) buf_putc(out, '[');
+    for (size_t i = 0; i < n; i++) {
+        const choice *c = &g->choices[i];
+        if (i) buf_putc(out, ',');
+        put_begin(out, c);
+        buf_putc(out, '"');
+        put_output(out, c, ITEM_TEXT);
+        buf_putc(out, '"');
+        put_tokens(g, out, c);
+        put_end(g, out, c);
+        buf_putc(out, '}');
+    }
+    if (n > 1) buf_putc(out, ']');
+}
+
+static const dialect completion = {
+    .id_prefix = "cmpl-", .add_logprob = add_logprob, .stream = stream, .put_whole = put_whole};
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* [[id, bias], …], where false bans, becomes {"id": bias}. */
+static void rename_bias(json_object *to, json_object *body) {
+    json_object *pairs = field_get(body, "logit_bias");
+    if (!json_object_is_type(pairs, json_type_array) || !pairs) {
+        rename_member(to, "logit_bias", body, "logit_bias");
+        return;
+    }
+    json_object *map = json_object_new_object();
+    for (size_t i = 0; i < json_object_array_length(pairs); i++) {
+        json_object *pair = json_object_array_get_idx(pairs, i);
+        bool two =
+            json_object_is_type(pair, json_type_array) && json_object_array_length(pair) == 2;
+        json_object *bias = two ? json_object_array_get_idx(pair, 1) : NULL;
+        if (bias && json_object_is_type(bias, json_type_boolean))
+            bias = json_object_new_int(json_object_get_boolean(bias) ? 0 : -100);
+        else
+            bias = json_object_get(bias);
+        const char *id = two ? json_object_get_string(json_object_array_get_idx(pair, 0)) : "";
+        json_object_object_add(map, id, bias);
+    }
+    json_object_object_add(to, "logit_bias", map);
+}
+
+static void add_default(json_object *to, const char *name, double value) {
+    if (!field_get(to, name)) json_object_object_add(to, name, json_object_new_double(value));
+}
+
+/* -1 means what leaving it out means. */
+static void rename_unless_negative(json_object *to, const char *as, json_object *body,
+                                   const char *name) {
+    json_object *value = field_get(body, name);
+    bool whole = value && json_object_is_type(value, json_type_int);
+    if (!whole || json_object_get_int64(value) >= 0) rename_member(to, as, body, name);
+}
+
+/* The same wishes under the names of /v1/completions. */
+static json_object *translate(json_object *body) {
+    static const char *const alike[] = {"prompt",      "temperature",
+                                        "top_p",       "min_p",
+                                        "stop",        "presence_penalty",
+                                        "stream",      "frequency_penalty",
+                                        "ignore_eos",  "cache_prompt",
+                                        "max_tokens",  "cache_salt",
+                                        "priority",    "n",
+                                        "json_schema", "grammar"};
+    json_object *to = json_object_new_object();
+    copy_members(to, body, alike, COUNT_OF(alike));
+    rename_member(to, "top_k", body, "top_k");
+    rename_member(to, "repetition_penalty", body, "repeat_penalty");
+    rename_member(to, "return_token_ids", body, "return_tokens");
+    rename_unless_negative(to, "max_tokens", body, "n_predict");
+    rename_unless_negative(to, "seed", body, "seed");
+    json_object *n_probs = field_get(body, "n_probs");
+    if (n_probs && json_object_get_int64(n_probs) > 0)
+        rename_member(to, "logprobs", body, "n_probs");
+    rename_bias(to, body);
+    add_default(to, "temperature", 0.8);
+    add_default(to, "top_p", 0.95);
+    add_default(to, "min_p", 0.05);
+    if (!field_get(to, "top_k")) json_object_object_add(to, "top_k", json_object_new_int(40));
+    return to;
+}
+
+static generation *begin(call *c, json_object *body, json_object *to) {
+    generation *g = prompts_generation(c, &completion, to);
+    if (g && !field_get(to, "max_tokens")) g->opts.max_tokens = -1; /* as the context allows */
+    return g;
+}
+
+void completion_start(call *c, json_object *body) {
+    json_object *to = translate(body);
+    generation *g = begin(c, body, to);
+    if (g) generation_submit(g);
+    json_object_put(to);
+}
+
+void infill_start(call *c, json_object *body) {
+    reply *error = &c->reply;
+    fim_parts parts = {.prefix = field_of_type(body, "input_prefix", json_type_string, error),
+                       .suffix = field_of_type(body, "input_suffix", json_type_string, error),
+                       .extra = field_of_type(body, "input_extra", json_type_array, error)};
+    json_object *typed = field_of_type(body, "prompt", json_type_string, error);
+    if (!parts.prefix && !parts.suffix)
+        reply_error(error, 400, "missing_field", "input_prefix",
+                    "Missing field: 'input_prefix' or 'input_suffix'.");
+    if (error->status) return;
+    parts.typed = typed ? json_object_get_string(typed) : NULL;
+    json_object *to = translate(body);
+    json_object_object_add(to, "prompt", json_object_new_string("x")); /* stands for what follows */
+    generation *g = begin(c, body, to);
+    json_object_put(to);
+    if (!g) return;
+    icp_tokens_free(&g->prompts[0].ids);
+    if (fim_tokenize(c, &parts, &g->prompts[0].ids))
+        generation_submit(g);
+    else
+        generation_free(&g);
+}

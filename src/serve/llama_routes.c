@@ -1,0 +1,147 @@
+/* Small routes that clients of llama-server, vLLM and Ollama look for. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "generation.h"
+
+enum { DEFAULT_PARALLEL = 16 }; /* of the engine */
+
+static size_t n_slots(const server *s) {
+    return s->opts->engine.max_parallel > 0 ? (size_t)s->opts->engine.max_parallel
+                                            : DEFAULT_PARALLEL;
+}
+
+/* ---- llama-server ---------------------------------------------------------------------------- */
+
+static void put_token_text(const server *s, buf *out, const char *before, int32_t id) {
+    char *text = NULL;
+    size_t len = 0;
+    if (id >= 0) icp_detokenize(s->model, &id, 1, true, &text, &len, NULL);
+    buf_puts(out, before);
+    put_json_string(out, text, len);
+    icp_free(text);
+}
+
+void props_reply(call *c) {
+    const server *s = c->server;
+    const icp_model_info *info = icp_model_get_info(s->model);
+    const char *source = icp_model_template(s->model), *slash = strrchr(s->opts->model_path, '/');
+    buf *out = &c->reply.body;
+    buf_printf(out,
+               "{\"default_generation_settings\":{\"id\":0,\"n_ctx\":%zu,\"params\":{"
+               "\"temperature\":1.0,\"top_k\":0,\"top_p\":1.0,\"min_p\":0.0,\"n_predict\":-1}},"
+               "\"total_slots\":%zu",
+               info->n_ctx, n_slots(s));
+    put_string_member(out, ",\"model_alias\":", s->name);
+    put_string_member(out, ",\"model_path\":", slash ? slash + 1 : s->opts->model_path);
+    put_string_member(out, ",\"chat_template\":", source ? source : "");
+    put_token_text(s, out, ",\"bos_token\":", icp_token_bos(s->model));
+    put_token_text(s, out, ",\"eos_token\":", icp_token_eos(s->model));
+    buf_printf(out,
+               ",\"build_info\":\"incipit "
+               "%s\",\"modalities\":{\"vision\":false,\"audio\":false},\"is_sleeping\":false}",
+               icp_version());
+    c->reply.status = 200;
+}
+
+/* Nothing is bound to a slot here; so many as compute together are shown, and busy are as many of
+ * them as do. */
+void slots_reply(call *c) {
+    icp_stats stats;
+    icp_engine_get_stats(c->server->engine, &stats);
+    size_t n = n_slots(c->server), n_ctx = icp_model_get_info(c->server->model)->n_ctx;
+    if (MHD_lookup_connection_value(c->mhd, MHD_GET_ARGUMENT_KIND, "fail_on_no_slot") &&
+        stats.running >= n) {
+        reply_error(&c->reply, 503, "no_slot", NULL, "No slot is free.");
+        return;
+    }
+    buf *out = &c->reply.body;
+    for (size_t i = 0; i < n; i++)
+        buf_printf(out, "%c{\"id\":%zu,\"n_ctx\":%zu,\"is_processing\":%s}", i ? ',' : '[', i,
+                   n_ctx, i < stats.running ? "true" : "false");
+    buf_putc(out, ']');
+    c->reply.status = 200;
+}
+
+void apply_template_reply(call *c, json_object *body) {
+    icp_tokens ids = {0};
+    char *text = NULL;
+    if (chat_tokenize(c, body, &ids, &text)) {
+        put_string_member(&c->reply.body, "{\"prompt\":", text);
+        buf_putc(&c->reply.body, '}');
+        c->reply.status = 200;
+    }
+    icp_free(text);
+    icp_tokens_free(&ids);
+}
+
+void no_embeddings_reply(call *c, json_object *body) {
+    reply_error(&c->reply, 501, "unsupported", NULL,
+                "This server generates text; it does not embed or rank it.");
+}
+
+/* ---- vLLM ------------------------------------------------------------------------------------ */
+
+void reset_cache_reply(call *c, json_object *body) {
+    icp_cache_drop(c->server->engine, c->tenant);
+    buf_puts(&c->reply.body, "{}");
+    c->reply.status = 200;
+}
+
+/* ---- Ollama: what makes editors list this server; then they speak OpenAI's API ----------------
+ */
+
+static bool is_hidden(call *c) {
+    if (c->server->opts->ollama_discovery) return false;
+    reply_error(&c->reply, 404, "unknown_route", NULL,
+                "There is nothing at %.200s (see --ollama-discovery).", c->path);
+    return true;
+}
+
+/* "0.1.0-dev" → "0.1.0": numbers are compared. */
+void ollama_version_reply(call *c) {
+    if (is_hidden(c)) return;
+    const char *version = icp_version();
+    buf_printf(&c->reply.body, "{\"version\":\"%.*s\"}", (int)strspn(version, "0123456789."),
+               version);
+    c->reply.status = 200;
+}
+
+static void put_details(const icp_model_info *info, buf *out) {
+    put_string_member(out, "\"details\":{\"format\":\"gguf\",\"family\":", info->arch);
+    put_string_member(out, ",\"families\":[", info->arch);
+    buf_printf(out, "],\"parameter_size\":\"%.1fM\",\"quantization_level\":\"\"}",
+               (double)info->n_params / 1e6);
+}
+
+void ollama_tags_reply(call *c) {
+    if (is_hidden(c)) return;
+    const server *s = c->server;
+    const icp_model_info *info = icp_model_get_info(s->model);
+    char date[40];
+    time_t began = (time_t)s->began;
+    struct tm utc;
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&began, &utc));
+    buf *out = &c->reply.body;
+    put_string_member(out, "{\"models\":[{\"name\":", s->name);
+    put_string_member(out, ",\"model\":", s->name);
+    buf_printf(out, ",\"modified_at\":\"%s\",\"size\":%zu,\"digest\":\"\",", date, info->file_size);
+    put_details(info, out);
+    buf_puts(out, "}]}");
+    c->reply.status = 200;
+}
+
+void ollama_show_reply(call *c, json_object *body) {
+    if (is_hidden(c)) return;
+    const icp_model_info *info = icp_model_get_info(c->server->model);
+    const char *source = icp_model_template(c->server->model);
+    buf *out = &c->reply.body;
+    buf_puts(out, "{\"capabilities\":[\"completion\",\"tools\"],");
+    put_details(info, out);
+    put_string_member(out, ",\"template\":", source ? source : "");
+    put_string_member(out, ",\"model_info\":{\"general.architecture\":", info->arch);
+    buf_printf(out, ",\"general.parameter_count\":%llu,\"%s.context_length\":%zu}}",
+               (unsigned long long)info->n_params, info->arch, info->n_ctx);
+    c->reply.status = 200;
+}
