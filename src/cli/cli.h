@@ -37,6 +37,10 @@ typedef struct cli_usage {
  * and wrong usage (2): options are a program's first step, nothing is open yet. */
 void cli_parse(const cli_usage *usage, int argc, char **argv, char ***operands, int *n);
 
+/* A copy of the arguments in which llama-server's options stand under our names, or not at all: then
+ * it says so. It lives as long as the program; NULL: no memory (peer_flags.c). */
+char **cli_without_peer_flags(int *argc, char **argv);
+
 /* Options that several commands have. */
 typedef struct model_options {
     const char *path, *isa, *kv;

@@ -34,8 +34,7 @@ void put_usage(const generation *g, buf *out) {
                u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens);
     buf_printf(out, "\"prompt_tokens_details\":{\"cached_tokens\":%zu", u->cached_tokens);
     if (u->miss && u->miss[0]) put_string_member(out, ",\"miss_reason\":", u->miss);
-    buf_printf(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":%zu}}",
-               g->n_reasoning);
+    buf_printf(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":%zu}}", g->n_reasoning);
 }
 
 void put_chunk_usage(const generation *g, buf *out) {
@@ -111,4 +110,36 @@ void make_id(char *out, size_t size, const char *prefix) {
     int n = snprintf(out, size, "%s", prefix);
     for (size_t i = 0; i < sizeof noise && n > 0 && (size_t)n + 2 < size; i++)
         n += snprintf(out + n, size - (size_t)n, "%02x", noise[i]);
+}
+
+void put_timings(buf *out, const icp_usage *u) {
+    size_t n_prompt = u->prompt_tokens - u->cached_tokens, n = u->completion_tokens;
+    double prompt_ms = MAX(u->first_token_s - u->queued_s, 0) * 1000;
+    double predicted_ms = MAX(u->total_s - u->first_token_s, 0) * 1000;
+    double prompt_each = n_prompt ? prompt_ms / (double)n_prompt : 0;
+    double predicted_each = n ? predicted_ms / (double)n : 0;
+    buf_printf(out,
+               ",\"timings\":{\"cache_n\":%zu,\"prompt_n\":%zu,\"prompt_ms\":%.3f,"
+               "\"prompt_per_token_ms\":%.3f,\"prompt_per_second\":%.3f,",
+               u->cached_tokens, n_prompt, prompt_ms, prompt_each,
+               prompt_each > 0 ? 1000 / prompt_each : 0);
+    buf_printf(out,
+               "\"predicted_n\":%zu,\"predicted_ms\":%.3f,\"predicted_per_token_ms\":%.3f,"
+               "\"predicted_per_second\":%.3f}",
+               n, predicted_ms, predicted_each, predicted_each > 0 ? 1000 / predicted_each : 0);
+}
+
+void put_token_ids(const generation *g, buf *out, const choice *c) {
+    if (!g->opts.return_tokens) return;
+    buf_puts(out, ",\"token_ids\":[");
+    buf_put(out, c->tokens.data, c->tokens.len);
+    buf_putc(out, ']');
+}
+
+void put_prompt_token_ids(const generation *g, buf *out, const choice *c) {
+    if (!g->opts.return_tokens) return;
+    buf_puts(out, ",\"prompt_token_ids\":[");
+    const icp_tokens *ids = &c->prompt->ids;
+    for (size_t i = 0; i < ids->n; i++) buf_printf(out, "%s%d", i ? "," : "", ids->id[i]);
+    buf_putc(out, ']');
 }

@@ -38,7 +38,8 @@ generation *generation_new(call *c, const dialect *d, json_object *body, size_t 
     g->created = time(NULL);
     make_id(g->id, sizeof g->id, d->id_prefix);
     size_t n_vocab = icp_model_get_info(c->server->model)->n_vocab;
-    if (generate_opts_read(&g->opts, body, n_vocab, &c->reply)) {
+    if (generate_opts_read(&g->opts, body, n_vocab, &c->reply) &&
+        token_fields_read(&g->opts, body, c->server->model, &c->reply)) {
         if (make_choices(g)) return g;
         reply_error(&c->reply, 503, NULL, NULL, "Out of memory.");
     }
@@ -80,6 +81,8 @@ void generation_free(generation **ref) {
 static bool fit(const generation *g, const prompt *p, icp_request_opts *opts, reply *error) {
     size_t n_ctx = icp_model_get_info(g->call->server->model)->n_ctx;
     opts->max_tokens = g->opts.max_tokens;
+    if (opts->max_tokens < 0 && g->call->server->opts->max_tokens > 0)
+        opts->max_tokens = g->call->server->opts->max_tokens;
     if (p->ids.n > n_ctx || (p->ids.n == n_ctx && opts->max_tokens != 0))
         return reply_context_exceeded(error, p->ids.n, n_ctx, NULL), false;
     if (opts->max_tokens > 0 && (size_t)opts->max_tokens > n_ctx - p->ids.n) opts->max_tokens = -1;
@@ -164,6 +167,7 @@ static void take_text(generation *g, choice *c, const icp_event *e) {
 static void take_token(generation *g, choice *c, const icp_event *e) {
     if (!c->begun) begin_choice(g, c);
     g->n_generated++;
+    if (g->opts.return_tokens) buf_printf(&c->tokens, "%s%d", c->tokens.len ? "," : "", e->token);
     if (g->opts.request.logprobs >= 0) g->dialect->add_logprob(g, &c->logprobs, e->token, e);
     take_text(g, c, e);
     output_flush(g, c);
@@ -187,6 +191,9 @@ static void take_done(generation *g, prompt *p, const icp_event *e) {
         g->usage.miss = e->usage.miss;
         g->usage.why = e->usage.why;
     }
+    g->usage.queued_s = MAX(g->usage.queued_s, e->usage.queued_s);
+    g->usage.first_token_s = MAX(g->usage.first_token_s, e->usage.first_token_s);
+    g->usage.total_s = MAX(g->usage.total_s, e->usage.total_s);
     icp_error err = {.code = e->error};
     bool failed = e->finish == ICP_FINISH_ERROR;
     icp_request_free(&p->request);

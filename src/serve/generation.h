@@ -22,11 +22,15 @@ typedef struct generate_opts {
     icp_logit_bias *bias;
     int max_tokens; /* -1: not said */
     bool stream, include_usage, continuous_usage, skip_special;
-    bool diagnostics; /* the answer says why prompt tokens were computed */
+    bool return_tokens; /* answers tell token ids too */
+    bool diagnostics;   /* the answer says why prompt tokens were computed */
 } generate_opts;
 
 /* The caller calls generate_opts_fini in any case. */
 bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, reply *error);
+/* What speaks of tokens by their text: bad_words; and allowed_token_ids, return_token_ids
+ * (token_fields.c). After the others. */
+bool token_fields_read(generate_opts *o, json_object *body, const icp_model *model, reply *error);
 void generate_opts_fini(generate_opts *o);
 /* Those that concern the cache (cache_fields.c). */
 bool cache_fields_read(generate_opts *o, json_object *body, reply *error);
@@ -45,7 +49,7 @@ typedef struct logprobs {
 typedef struct prompt {
     icp_tokens ids;
     bool from_text; /* the client sent text, not ids */
-    char *echo; /* its text, when the answer repeats it */
+    char *echo;     /* its text, when the answer repeats it */
     size_t echo_len;
     logprobs logprobs;    /* of its tokens, when asked for */
     icp_request *request; /* NULL before it is submitted and when it is done */
@@ -70,6 +74,7 @@ typedef struct choice {
     size_t n_items;
     icp_chat_parser *parser; /* of chats */
     logprobs logprobs;
+    buf tokens; /* ids, comma separated, likewise; when they are wanted */
     bool begun, ended;
     enum icp_finish finish; /* once it has ended */
     int stop_index;         /* of the stop string that ended it; -1 */
@@ -186,6 +191,27 @@ const char *finish_reason(const choice *c);
 /* prefix, and 24 random hexadecimal digits. */
 void make_id(char *out, size_t size, const char *prefix);
 
+/* Appends ,"timings":{…} as llama-server tells them. */
+void put_timings(buf *out, const icp_usage *u);
+/* Appends ,"token_ids":[…] when they are wanted, as vLLM tells them; and for the first words of a
+ * choice ,"prompt_token_ids":[…]. */
+void put_token_ids(const generation *g, buf *out, const choice *c);
+void put_prompt_token_ids(const generation *g, buf *out, const choice *c);
+
+/* ---- completions (prompts.c, fim.c) --------------------------------------------------------- */
+
+/* A generation for the prompts of a body, ready to be submitted; NULL with an error in c->reply. */
+generation *prompts_generation(call *c, const dialect *d, json_object *body);
+
+/* A text to be filled in. JSON strings; extra: a list of {filename, text} that gives context; NULL:
+ * none. */
+typedef struct fim_parts {
+    json_object *prefix, *suffix, *extra;
+    const char *typed; /* after the prefix; NULL: nothing */
+} fim_parts;
+/* Tokenizes it with the vocabulary's own tokens for it; false with an error when it has none. */
+bool fim_tokenize(call *c, const fim_parts *parts, icp_tokens *out);
+
 /* ---- chats (chat_prompt.c, openai_chat.c) --------------------------------------------------- */
 
 /* The prompt of a chat body: checked messages, tools and template arguments, tokenized. text (may
@@ -194,7 +220,8 @@ bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text);
 /* A generation for a chat body, ready to be submitted; NULL with an error in c->reply. */
 generation *chat_generation(call *c, const dialect *d, json_object *body);
 
-/* ---- answers of chats (chat_answer.c) --------------------------------------------------------- */
+/* ---- answers of chats (chat_answer.c) ----------------------------------------------------------
+ */
 
 /* What a chat body allows the model to call. */
 typedef struct tool_choice {

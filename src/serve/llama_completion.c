@@ -180,14 +180,10 @@ static void rename_unless_negative(json_object *to, const char *as, json_object 
 
 /* The same wishes under the names of /v1/completions. */
 static json_object *translate(json_object *body) {
-    static const char *const alike[] = {"prompt",      "temperature",
-                                        "top_p",       "min_p",
-                                        "stop",        "presence_penalty",
-                                        "stream",      "frequency_penalty",
-                                        "ignore_eos",  "cache_prompt",
-                                        "max_tokens",  "cache_salt",
-                                        "priority",    "n",
-                                        "json_schema", "grammar"};
+    static const char *const alike[] = {
+        "prompt", "temperature",       "top_p",      "min_p",      "stop",       "presence_penalty",
+        "stream", "frequency_penalty", "ignore_eos", "max_tokens", "cache_salt", "priority",
+        "n",      "json_schema",       "grammar"};
     json_object *to = json_object_new_object();
     copy_members(to, body, alike, COUNT_OF(alike));
     rename_member(to, "top_k", body, "top_k");
@@ -208,7 +204,9 @@ static json_object *translate(json_object *body) {
 
 static generation *begin(call *c, json_object *body, json_object *to) {
     generation *g = prompts_generation(c, &completion, to);
+    json_object *cache = field_get(body, "cache_prompt");
     if (g && !field_get(to, "max_tokens")) g->opts.max_tokens = -1; /* as the context allows */
+    if (g && cache && !json_object_get_boolean(cache)) g->opts.request.max_hit = 0;
     return g;
 }
 

@@ -77,6 +77,7 @@ static void put_usage_chunk(generation *g) {
     buf_puts(&g->out, "],\"usage\":");
     put_usage(g, &g->out);
     put_cache_diagnostics(g, &g->out);
+    put_timings(&g->out, &g->usage);
     buf_putc(&g->out, '}');
     event_end(&g->out);
 }
@@ -103,6 +104,7 @@ static void stream(generation *g, enum output_event what, choice *c, item *i) {
         put_delta(out, c, i);
         buf_putc(out, '}');
         put_logprobs(g, out, c);
+        put_token_ids(g, out, c);
         buf_puts(out, ",\"finish_reason\":null}");
         end_chunk(g);
         break;
@@ -166,11 +168,15 @@ static void put_whole(generation *g, buf *out) {
         buf_printf(out, "%s{\"index\":%zu,\"message\":", i ? "," : "", c->index);
         put_message(out, c);
         put_logprobs(g, out, c);
+        put_token_ids(g, out, c);
         buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_reason(c));
     }
-    buf_puts(out, "],\"usage\":");
+    buf_putc(out, ']');
+    put_prompt_token_ids(g, out, &g->choices[0]);
+    buf_puts(out, ",\"usage\":");
     put_usage(g, out);
     put_cache_diagnostics(g, out);
+    put_timings(out, &g->usage);
     buf_putc(out, '}');
 }
 

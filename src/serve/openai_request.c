@@ -39,9 +39,8 @@ static const field stream_scalars[] = {
 
 /* Fields that are fine as long as they say nothing: absent, null, false, "" or empty. */
 static const char *const unsupported[] = {
-    "suffix",         "structured_outputs", "guided_json", "guided_regex",      "guided_choice",
-    "guided_grammar", "prompt_logprobs",    "bad_words",   "allowed_token_ids", "use_beam_search",
-    "functions",
+    "structured_outputs", "guided_json",     "guided_regex",    "guided_choice",
+    "guided_grammar",     "prompt_logprobs", "use_beam_search", "functions",
 };
 
 static bool says_nothing(json_object *value) {

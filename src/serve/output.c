@@ -11,16 +11,17 @@ static item *open_item(choice *c) {
     return c->n_items ? &c->items[c->n_items - 1] : NULL;
 }
 
-static bool has_logprobs(const choice *c) {
-    return c->logprobs.list[0].len > 0;
+static bool tells_tokens(const choice *c) {
+    return c->logprobs.list[0].len > 0 || c->tokens.len > 0;
 }
 
 void output_flush(generation *g, choice *c) {
     item *open = open_item(c);
-    if (!g->opts.stream || !((open && open->text.len > open->sent) || has_logprobs(c))) return;
+    if (!g->opts.stream || !((open && open->text.len > open->sent) || tells_tokens(c))) return;
     tell(g, OUTPUT_DELTA, c, open);
     if (open) open->sent = open->text.len;
     for (int i = 0; i < N_LISTS; i++) buf_clear(&c->logprobs.list[i]);
+    buf_clear(&c->tokens);
 }
 
 static void end_item(generation *g, choice *c) {
@@ -86,6 +87,7 @@ void output_fini(choice *c) {
         mem_free(c->items[i].name);
     }
     mem_free(c->items);
+    buf_fini(&c->tokens);
     c->items = NULL;
     c->n_items = 0;
 }

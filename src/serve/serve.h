@@ -34,6 +34,8 @@ typedef struct serve_opts {
     const char *alias;         /* the model's name in answers; NULL: the file's */
     const serve_keys *keys;    /* NULL: nobody is asked */
     const char *shared_prefix; /* a file with a system prompt that all tenants share; NULL: none */
+    int max_tokens;         /* of an answer when the request says nothing; 0: as the context allows */
+    bool ollama_discovery;     /* answers where editors look for Ollama */
     const char *cors;          /* origins that browsers may call from, comma separated, or "*";
                                   NULL: pages of this machine (localhost, any port) */
     size_t max_body;           /* bytes of a request's body; 0: 32 MiB */

@@ -161,6 +161,17 @@ void completions_start(call *c, json_object *body);
 void responses_start(call *c, json_object *body);
 void messages_start(call *c, json_object *body);
 
+void completion_start(call *c, json_object *body);
+void infill_start(call *c, json_object *body);
+
+void props_reply(call *c);
+void slots_reply(call *c);
+void apply_template_reply(call *c, json_object *body);
+void no_embeddings_reply(call *c, json_object *body);
+void reset_cache_reply(call *c, json_object *body);
+void ollama_version_reply(call *c);
+void ollama_tags_reply(call *c);
+void ollama_show_reply(call *c, json_object *body);
 void response_reply(call *c);
 void response_drop(call *c);
 void response_tokens_reply(call *c, json_object *body);

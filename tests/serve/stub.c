@@ -138,6 +138,16 @@ int icp_detokenize(const icp_model *m, const int32_t *ids, size_t n, bool keep_s
     return 0;
 }
 
+int32_t icp_token_bos(const icp_model *m) {
+    return 256;
+}
+int32_t icp_token_eos(const icp_model *m) {
+    return -1;
+}
+const char *icp_model_template(const icp_model *m) {
+    return "{{ template }}";
+}
+
 int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
                       icp_error *err) {
     while (strstr(chat_json, "@think;") && !gate_open) usleep(1000);
