@@ -204,10 +204,12 @@ static int visit(automaton *a, uint32_t place, uint32_t stack) {
 
 /* The loop at an op stands open for `most` more characters: is it the best that was seen? */
 static void note_absorb(automaton *a, const op *o, uint32_t most) {
+    enum { AMPLE = 32 }; /* more than that makes no difference */
     if (!o->absorb) return;
-    uint32_t known = a->fresh.absorb < 0 ? 0 : MIN(a->fresh.absorb_most, SLICE_LONG);
-    if (MIN(most, SLICE_LONG) < known) return;
-    if (MIN(most, SLICE_LONG) == known && a->fresh.absorb <= o->absorb - 1) return;
+    uint32_t known = a->fresh.absorb < 0 ? 0 : MIN(a->fresh.absorb_most, AMPLE);
+    if (MIN(most, AMPLE) < known) return;
+    if (MIN(most, AMPLE) == known && a->fresh.absorb >= 0 && a->fresh.absorb <= o->absorb - 1)
+        return;
     a->fresh.absorb = (int16_t)(o->absorb - 1);
     a->fresh.absorb_most = most;
 }
@@ -417,8 +419,8 @@ bool automaton_stops(const automaton *a, uint32_t state) {
     return a->states[state].items.count == 0;
 }
 
-const uint32_t *automaton_row(const automaton *a, uint32_t state) {
-    return a->rows + (size_t)state * a->p->n_classes;
+const uint32_t *automaton_rows(const automaton *a) {
+    return a->rows;
 }
 
 int automaton_absorb(const automaton *a, uint32_t state, uint32_t *most) {

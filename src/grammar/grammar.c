@@ -21,10 +21,8 @@ void grammar_unref(grammar **gp) {
 
 /* Slices are made here, so that no mask has to wait for them. */
 static void find_slices(grammar *g) {
-    for (int i = 0; i < g->program.n_absorbs; i++) {
-        g->slices[i][0] = vocab_slice(g->vocab, &g->program.absorbs[i], SLICE_SHORT);
-        g->slices[i][1] = vocab_slice(g->vocab, &g->program.absorbs[i], SLICE_LONG);
-    }
+    for (int i = 0; i < g->program.n_absorbs; i++)
+        g->absorbed[i] = vocab_absorb(g->vocab, &g->program.absorbs[i]);
 }
 
 /* Takes the rules' program; root is where they begin. */

@@ -171,10 +171,11 @@ static inline bool byte_set_has(const byte_set *s, unsigned i) {
 /* ---- vocabulary (vocab_trie.c) -------------------------------------------------------------- */
 
 /* Tokens by their bytes, in depth-first order: the node after i is its first child if it has one,
- * else the next one that is not below i, which is also nodes[skip]. */
+ * else the next one that is not below i, which is also nodes[skip]. ids are in the same order:
+ * those from nodes[i].first to nodes[i + 1].first end at node i, those to nodes[skip].first at it
+ * or below. nodes[n] is there for that. */
 typedef struct trie_node {
-    uint32_t skip;
-    int32_t token;  /* that ends here; -1 */
+    uint32_t skip, first;
     uint16_t depth; /* 1 for the first byte */
     uint8_t byte;
 } trie_node;
@@ -182,35 +183,42 @@ typedef struct trie_node {
 typedef struct trie {
     trie_node *nodes;
     size_t n;
+    int32_t *ids;
 } trie;
 
-enum { SLICE_SHORT = 8, SLICE_LONG = 32, LONGEST_TOKEN = 4096 };
+enum { SLICE_SHORT, SLICE_LONG, N_SLICES, LONGEST_TOKEN = 4096 };
+extern const uint32_t slice_most[N_SLICES]; /* characters */
 
-/* The tokens made of at most `most` characters of a set, and a trie of all others. */
+/* The tokens made of at most slice_most characters of a set, and a trie of all others. */
 typedef struct slice {
-    absorb set;
-    uint32_t most;
     uint64_t *bits;
     trie rest;
-    struct slice *next;
 } slice;
+
+/* What a vocabulary looks like to a loop over characters of a set. */
+typedef struct absorbed {
+    absorb set;
+    slice slices[N_SLICES];
+    /* By node of the whole trie: what stands below it consists of so many of these characters at
+     * most; UINT8_MAX: of others, too, or too many. */
+    uint8_t *below;
+    struct absorbed *next;
+} absorbed;
 
 struct grammar_vocab {
     atomic_int refs;
     size_t n, n_words;
     grammar_str *tokens;
     char *text;
-    int32_t *order; /* ids by bytes, empty ones left out */
-    size_t n_order;
-    int32_t *twin; /* the next token of the same bytes; -1 */
+    size_t n_fit; /* tokens that are not empty */
     trie all;
     size_t longest; /* bytes */
     pthread_mutex_t lock;
-    slice *slices; /* only ever added to */
-    int n_slices;
+    absorbed *absorbed; /* only ever added to */
+    int n_absorbed;
 };
-/* NULL: not worth it, or no memory: the whole trie does as well. */
-const slice *vocab_slice(grammar_vocab *v, const absorb *set, uint32_t most);
+/* NULL: there are enough of them, or no memory: the whole trie does as well. */
+const absorbed *vocab_absorb(grammar_vocab *v, const absorb *set);
 
 /* ---- states (automaton.c) ------------------------------------------------------------------- */
 
@@ -225,9 +233,9 @@ uint32_t automaton_start(const automaton *a);
 int automaton_step(automaton *a, uint32_t state, unsigned byte_class, uint32_t *out);
 bool automaton_accepts(const automaton *a, uint32_t state);
 bool automaton_stops(const automaton *a, uint32_t state); /* no byte may follow */
-/* Known successors of a state, by class: a state, or STATE_UNKNOWN. Moves with every step. */
+/* Known successors, n_classes for each state: a state, or STATE_UNKNOWN. Moves with every step. */
 #define STATE_UNKNOWN UINT32_MAX
-const uint32_t *automaton_row(const automaton *a, uint32_t state);
+const uint32_t *automaton_rows(const automaton *a);
 /* The absorbing loop that stands open in a state: its index, and how many characters it takes
  * (UNBOUNDED); -1: none. */
 int automaton_absorb(const automaton *a, uint32_t state, uint32_t *most);
@@ -243,8 +251,7 @@ struct grammar {
     atomic_int refs;
     grammar_vocab *vocab;
     program program;
-    /* by absorb, for SLICE_SHORT and SLICE_LONG characters */
-    const slice *slices[MAX_ABSORBS][2];
+    const absorbed *absorbed[MAX_ABSORBS]; /* of the program's absorbs */
 
     pthread_mutex_t lock; /* of what follows */
     automaton *automaton;

@@ -98,32 +98,52 @@ int matcher_put_token(matcher *m, int32_t token) {
 
 /* ---- masks ----------------------------------------------------------------------------------- */
 
-static void allow(const grammar_vocab *v, int32_t token, uint64_t *bits) {
-    for (; token >= 0; token = v->twin[token]) bits[token >> 6] |= UINT64_C(1) << (token & 63);
+/* What the loop that stands open in a state absorbs, and up to how many characters; NULL: there is
+ * no such loop. */
+static const absorbed *find_absorbed(const grammar *g, uint32_t state, uint32_t *most) {
+    int absorb = automaton_absorb(g->automaton, state, most);
+    return absorb < 0 ? NULL : g->absorbed[absorb];
+}
+
+/* Everything below node i of the whole trie fits after a state. */
+static bool absorbs_below(const grammar *g, uint32_t state, size_t i) {
+    uint32_t most;
+    const absorbed *a = find_absorbed(g, state, &most);
+    return a && a->below[i] != UINT8_MAX && a->below[i] <= most;
+}
+
+/* Tokens [first, end) of a trie fit. */
+static void allow(const trie *t, uint32_t first, uint32_t end, uint64_t *bits) {
+    for (uint32_t i = first; i < end; i++) bits[t->ids[i] >> 6] |= UINT64_C(1) << (t->ids[i] & 63);
 }
 
 /* Sets the bits of all tokens of a trie that fit after a state. */
 static int walk(grammar *g, const trie *t, uint32_t from, uint64_t *bits) {
-    const grammar_vocab *v = g->vocab;
+    enum { WORTH = 8 }; /* nodes below one that are worth the question whether all of them fit */
     const uint8_t *class_of = g->program.class_of;
+    const uint32_t *rows = automaton_rows(g->automaton);
+    const size_t width = g->program.n_classes, whole = t == &g->vocab->all ? WORTH : SIZE_MAX;
     uint32_t at_depth[LONGEST_TOKEN + 1]; /* the state after so many bytes */
     int made = 0;
     at_depth[0] = from;
     for (size_t i = 0; i < t->n;) {
         const trie_node *node = &t->nodes[i];
         uint32_t before = at_depth[node->depth - 1];
-        uint32_t after = automaton_row(g->automaton, before)[class_of[node->byte]];
+        uint32_t after = rows[before * width + class_of[node->byte]];
         if (after == STATE_UNKNOWN) {
             if (++made > WALK_LIMIT) return ICP_ELIMIT;
             TRY(automaton_step(g->automaton, before, class_of[node->byte], &after));
+            rows = automaton_rows(g->automaton);
         }
         if (after == STATE_DEAD) {
             i = node->skip;
             continue;
         }
         at_depth[node->depth] = after;
-        if (node->token >= 0) allow(v, node->token, bits);
-        i++;
+        bool skip = node->skip - i > whole && absorbs_below(g, after, i);
+        size_t next = skip ? node->skip : i + 1;
+        allow(t, node->first, t->nodes[next].first, bits);
+        i = next;
     }
     return 0;
 }
@@ -131,9 +151,9 @@ static int walk(grammar *g, const trie *t, uint32_t from, uint64_t *bits) {
 /* The slice that a state can take as a whole; NULL: none. */
 static const slice *find_slice(const grammar *g, uint32_t state) {
     uint32_t most;
-    int absorb = automaton_absorb(g->automaton, state, &most);
-    if (absorb < 0 || most < SLICE_SHORT) return NULL;
-    return g->slices[absorb][most >= SLICE_LONG];
+    const absorbed *a = find_absorbed(g, state, &most);
+    if (!a || most < slice_most[SLICE_SHORT]) return NULL;
+    return &a->slices[most >= slice_most[SLICE_LONG] ? SLICE_LONG : SLICE_SHORT];
 }
 
 static int compute(grammar *g, uint32_t state, uint64_t *bits) {

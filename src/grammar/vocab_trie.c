@@ -5,7 +5,8 @@
  * A walk over the nodes in order visits the trie depth first; where a text cannot go on it jumps to
  * `skip`. Most tokens are made of letters that any string may contain: a slice has those that are
  * made of a set's characters as ready bits, and a trie of the others, which is all that need be
- * walked where a loop over such characters stands open. */
+ * walked where a loop over such characters stands open. Where such a loop opens later in a token,
+ * whole subtrees are taken. */
 #include "grammar_internal.h"
 
 #include <stdlib.h>
@@ -33,28 +34,37 @@ static void close_path(trie *t, uint32_t *path, size_t from, size_t to) {
     for (size_t d = from; d < to; d++) t->nodes[path[d]].skip = (uint32_t)t->n;
 }
 
-static int trie_build(const grammar_vocab *v, const int32_t *ids, size_t n, trie *out) {
-    trie t = {mem_alloc(count_nodes(v, ids, n) * sizeof *t.nodes), 0};
+/* Adds the rest of a token's path, of which `shared` nodes are there. */
+static void add_path(trie *t, const grammar_str *token, uint32_t *path, size_t shared, size_t i) {
+    for (size_t depth = shared; depth < token->len; depth++) {
+        path[depth] = (uint32_t)t->n;
+        t->nodes[t->n++] = (trie_node){.first = (uint32_t)i,
+                                       .depth = (uint16_t)(depth + 1),
+                                       .byte = (uint8_t)token->data[depth]};
+    }
+}
+
+/* Takes ids (n of them, sorted by bytes), even when it fails. */
+static int trie_build(const grammar_vocab *v, int32_t *ids, size_t n, trie *out) {
+    trie t = {mem_alloc((count_nodes(v, ids, n) + 1) * sizeof *t.nodes), 0, ids};
     uint32_t *path = mem_alloc(v->longest * sizeof *path);
     if (!t.nodes || !path) {
         mem_free(t.nodes);
         mem_free(path);
+        mem_free(ids);
         return ICP_ENOMEM;
     }
     size_t depth = 0;
     for (size_t i = 0; i < n; i++) {
         const grammar_str *token = &v->tokens[ids[i]];
         size_t shared = i ? common_prefix(&v->tokens[ids[i - 1]], token) : 0;
-        if (i && shared == token->len && shared == depth) continue; /* a twin */
+        if (shared == token->len) continue; /* the same bytes again */
         close_path(&t, path, shared, depth);
-        for (depth = shared; depth < token->len; depth++) {
-            path[depth] = (uint32_t)t.n;
-            t.nodes[t.n++] = (trie_node){
-                .token = -1, .depth = (uint16_t)(depth + 1), .byte = (uint8_t)token->data[depth]};
-        }
-        t.nodes[t.n - 1].token = ids[i];
+        add_path(&t, token, path, shared, i);
+        depth = token->len;
     }
     close_path(&t, path, 0, depth);
+    t.nodes[t.n] = (trie_node){.first = (uint32_t)n};
     mem_free(path);
     *out = t;
     return 0;
@@ -78,29 +88,33 @@ static int copy_tokens(grammar_vocab *v, const grammar_str *tokens) {
     for (size_t i = 0; i < v->n; i++) total += tokens[i].len;
     v->text = mem_alloc(total);
     v->tokens = mem_zero(v->n, sizeof *v->tokens);
-    v->order = mem_alloc(v->n * sizeof *v->order);
-    v->twin = mem_alloc(v->n * sizeof *v->twin);
-    if (!v->text || !v->tokens || !v->order || !v->twin) return ICP_ENOMEM;
+    if (!v->text || !v->tokens) return ICP_ENOMEM;
     char *at = v->text;
     for (size_t i = 0; i < v->n; i++) {
         size_t len = tokens[i].len <= LONGEST_TOKEN ? tokens[i].len : 0;
-        v->twin[i] = -1;
         v->tokens[i] = (grammar_str){at, len};
         if (len == 0) continue;
         memcpy(at, tokens[i].data, len);
         at += len;
         v->longest = MAX(v->longest, len);
-        v->order[v->n_order++] = (int32_t)i;
+        v->n_fit++;
     }
     return 0;
 }
 
-static void link_twins(grammar_vocab *v) {
-    for (size_t i = 1; i < v->n_order; i++) {
-        const grammar_str *a = &v->tokens[v->order[i - 1]], *b = &v->tokens[v->order[i]];
-        if (a->len == b->len && !memcmp(a->data, b->data, a->len))
-            v->twin[v->order[i - 1]] = v->order[i];
-    }
+static int build_all(grammar_vocab *v) {
+    int32_t *order = mem_alloc(v->n * sizeof *order);
+    size_t n = 0;
+    if (!order) return ICP_ENOMEM;
+    for (size_t i = 0; i < v->n; i++)
+        if (v->tokens[i].len) order[n++] = (int32_t)i;
+    qsort_r(order, n, sizeof *order, compare_tokens, v);
+    return trie_build(v, order, n, &v->all);
+}
+
+static void trie_free(trie *t) {
+    mem_free(t->nodes);
+    mem_free(t->ids);
 }
 
 int grammar_vocab_new(const grammar_str *tokens, size_t n, grammar_vocab **out) {
@@ -111,11 +125,7 @@ int grammar_vocab_new(const grammar_str *tokens, size_t n, grammar_vocab **out) 
     atomic_init(&v->refs, 1);
     pthread_mutex_init(&v->lock, NULL); /* of the default kind: cannot fail */
     int rc = copy_tokens(v, tokens);
-    if (rc == 0) {
-        qsort_r(v->order, v->n_order, sizeof *v->order, compare_tokens, v);
-        link_twins(v);
-        rc = trie_build(v, v->order, v->n_order, &v->all);
-    }
+    if (rc == 0) rc = build_all(v);
     if (rc < 0)
         grammar_vocab_unref(&v);
     else
@@ -123,28 +133,27 @@ int grammar_vocab_new(const grammar_str *tokens, size_t n, grammar_vocab **out) 
     return rc;
 }
 
-static void slice_free(slice *s) {
-    if (!s) return;
-    mem_free(s->bits);
-    mem_free(s->rest.nodes);
-    mem_free(s);
+static void absorbed_free(absorbed *a) {
+    for (int i = 0; i < N_SLICES; i++) {
+        mem_free(a->slices[i].bits);
+        trie_free(&a->slices[i].rest);
+    }
+    mem_free(a->below);
+    mem_free(a);
 }
 
 void grammar_vocab_unref(grammar_vocab **vp) {
     grammar_vocab *v = *vp;
     *vp = NULL;
     if (!v || atomic_fetch_sub(&v->refs, 1) > 1) return;
-    for (slice *s = v->slices; s;) {
-        slice *next = s->next;
-        slice_free(s);
-        s = next;
+    for (absorbed *a = v->absorbed, *next; a; a = next) {
+        next = a->next;
+        absorbed_free(a);
     }
     pthread_mutex_destroy(&v->lock);
-    mem_free(v->all.nodes);
+    trie_free(&v->all);
     mem_free(v->text);
     mem_free(v->tokens);
-    mem_free(v->order);
-    mem_free(v->twin);
     mem_free(v);
 }
 
@@ -161,47 +170,97 @@ static bool is_absorbed(const grammar_str *token, const absorb *set, uint32_t mo
     return true;
 }
 
-static slice *slice_new(const grammar_vocab *v, const absorb *set, uint32_t most) {
-    slice *s = mem_zero(1, sizeof *s);
-    int32_t *others = mem_alloc(v->n_order * sizeof *others);
-    if (s) s->bits = mem_zero(v->n_words, sizeof *s->bits);
-    bool whole = s && others && s->bits;
+static int make_slice(const grammar_vocab *v, const absorb *set, uint32_t most, slice *out) {
+    int32_t *others = mem_alloc(v->n_fit * sizeof *others);
+    out->bits = mem_zero(v->n_words, sizeof *out->bits);
     size_t n = 0;
-    for (size_t i = 0; whole && i < v->n_order; i++) {
-        int32_t id = v->order[i];
+    if (!others || !out->bits) {
+        mem_free(others);
+        return ICP_ENOMEM;
+    }
+    for (size_t i = 0; i < v->n_fit; i++) {
+        int32_t id = v->all.ids[i];
         if (is_absorbed(&v->tokens[id], set, most))
-            s->bits[id >> 6] |= UINT64_C(1) << (id & 63);
+            out->bits[id >> 6] |= UINT64_C(1) << (id & 63);
         else
             others[n++] = id;
     }
-    if (whole) {
-        s->set = *set;
-        s->most = most;
-        whole = trie_build(v, others, n, &s->rest) == 0;
+    return trie_build(v, others, n, &out->rest);
+}
+
+/* ---- subtrees ---------------------------------------------------------------------------------
+ */
+
+/* Bytes that must follow a lead byte, whatever they are from 80 to BF; -1: it depends on them, or
+ * it is none. */
+static int continuation_bytes(uint8_t lead) {
+    if (lead >= 0xc2 && lead <= 0xdf) return 1;
+    if ((lead >= 0xe1 && lead <= 0xec) || lead == 0xee || lead == 0xef) return 2;
+    return lead >= 0xf1 && lead <= 0xf3 ? 3 : -1;
+}
+
+/* below[k]: characters that begin below this node where k bytes of one are still to come. Returns
+ * how many begin at the node or below it, or complete one there, when k bytes are to come before.
+ */
+static uint8_t count_here(const absorb *set, uint8_t byte, int k, const uint8_t below[4]) {
+    bool in_char = k > 0;
+    if (in_char) return byte >= 0x80 && byte <= 0xbf ? below[k - 1] : UINT8_MAX;
+    int more = byte < 0x80 ? 0 : set->wide ? continuation_bytes(byte) : -1;
+    if (byte < 0x80 && !(set->ascii[byte >> 6] >> (byte & 63) & 1)) more = -1;
+    return more < 0 || below[more] >= UINT8_MAX - 1 ? UINT8_MAX : (uint8_t)(below[more] + 1);
+}
+
+/* From the leaves up. here[i][k] is what count_here gives for node i. */
+static uint8_t *count_below(const trie *t, const absorb *set) {
+    uint8_t(*here)[4] = mem_alloc(t->n * sizeof *here), *out = mem_alloc(t->n);
+    for (size_t i = t->n; here && out && i-- > 0;) {
+        uint8_t below[4] = {0};
+        for (size_t c = i + 1; c < t->nodes[i].skip; c = t->nodes[c].skip)
+            for (int k = 0; k < 4; k++) below[k] = MAX(below[k], here[c][k]);
+        for (int k = 0; k < 4; k++) here[i][k] = count_here(set, t->nodes[i].byte, k, below);
+        out[i] = below[0];
     }
-    mem_free(others);
-    if (whole) return s;
-    slice_free(s);
+    bool whole = here && out;
+    mem_free(here);
+    if (whole) return out;
+    mem_free(out);
     return NULL;
 }
 
-static slice *find_slice(const grammar_vocab *v, const absorb *set, uint32_t most) {
-    slice *s = v->slices;
-    while (s && (s->most != most || s->set.wide != set->wide ||
-                 memcmp(s->set.ascii, set->ascii, sizeof set->ascii) != 0))
-        s = s->next;
-    return s;
+/* ---- what a set absorbs -----------------------------------------------------------------------
+ */
+
+const uint32_t slice_most[N_SLICES] = {8, 32};
+
+static absorbed *absorbed_new(const grammar_vocab *v, const absorb *set) {
+    absorbed *a = mem_zero(1, sizeof *a);
+    if (!a) return NULL;
+    int rc = 0;
+    a->set = *set;
+    for (int i = 0; i < N_SLICES && rc == 0; i++)
+        rc = make_slice(v, set, slice_most[i], &a->slices[i]);
+    if (rc == 0 && (a->below = count_below(&v->all, set))) return a;
+    absorbed_free(a);
+    return NULL;
 }
 
-const slice *vocab_slice(grammar_vocab *v, const absorb *set, uint32_t most) {
-    enum { MOST_SLICES = 16 };
+static absorbed *find_absorbed(const grammar_vocab *v, const absorb *set) {
+    absorbed *a = v->absorbed;
+    while (a &&
+           (a->set.wide != set->wide || memcmp(a->set.ascii, set->ascii, sizeof set->ascii) != 0))
+        a = a->next;
+    return a;
+}
+
+const absorbed *vocab_absorb(grammar_vocab *v, const absorb *set) {
+    enum { MOST = 12 };
     pthread_mutex_lock(&v->lock);
-    slice *s = find_slice(v, set, most);
-    if (!s && v->n_slices < MOST_SLICES && (s = slice_new(v, set, most))) {
-        s->next = v->slices;
-        v->slices = s;
-        v->n_slices++;
+    absorbed *a = find_absorbed(v, set);
+    if (!a && v->n_absorbed < MOST && (a = absorbed_new(v, set))) {
+        a->next = v->absorbed;
+        v->absorbed = a;
+        v->n_absorbed++;
     }
     pthread_mutex_unlock(&v->lock);
-    return s;
+    return a;
 }
