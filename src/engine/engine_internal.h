@@ -340,7 +340,8 @@ enum {
     ENGINE_TENANTS = 1024,
     ENGINE_PROBES = 32, /* waiting sequences that look into the cache in one step */
 };
-#define ENGINE_MAX_PAUSE 0.15 /* seconds */
+#define ENGINE_MAX_PAUSE 0.15  /* seconds; */
+#define ENGINE_PAUSE_SHARE 0.8 /* of it is planned for: no two steps take the same time */
 
 struct engine {
     model *model;

@@ -138,8 +138,8 @@ static void plan(engine *e) {
                              .n_running = e->n_running,
                              .max_running = e->max_running,
                              .chunk = e->chunk,
-                             .chunk_mixed =
-                                 sched_chunk(&e->pace, e->max_pause, ENGINE_CHUNK_LEAST, e->chunk),
+                             .chunk_mixed = sched_chunk(&e->pace, ENGINE_PAUSE_SHARE * e->max_pause,
+                                                        ENGINE_CHUNK_LEAST, e->chunk),
                              .logit_rows = e->logit_rows,
                              .page_tokens = CACHE_PAGE,
                              .pages = cache_obtainable(e->cache, NULL),
