@@ -15,7 +15,7 @@
  * five, 2·2·63·127 = 32,004 for six; 0: bytes must be split into two nibbles. */
 #include "ints.h"
 
-enum { STRIP = 24, PANEL_ROWS = 128 };
+enum { STRIP = 24, PANEL_ROWS = 128, AHEAD = 3072 /* bytes to fetch weights ahead */ };
 
 typedef struct panel {
     _Alignas(64) uint8_t w[STRIP][8][64];
@@ -105,6 +105,7 @@ KERN_INLINE void fill_bytes(int bits, const uint8_t *table, const uint8_t *quant
                             panel *p) {
     for (int b = 0; b < n; b++, quants += 64 * bits) {
         ints w[8];
+        KERN_UNROLL for (int v = 0; v < bits; v++) __builtin_prefetch(quants + 64 * v + AHEAD);
         ints_unpack(bits, quants, w);
         KERN_UNROLL for (int v = 0; v < 8; v++)
             ints_store(p->w[b][v], table ? ints_look_up(table, w[v]) : w[v]);
