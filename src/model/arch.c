@@ -13,7 +13,7 @@ static const char *const around[N_NORM_SLOTS] = {[ATTN_IN] = "attn_norm",
                                                  [ATTN_OUT] = "post_attention_norm",
                                                  [FFN_IN] = "ffn_norm",
                                                  [FFN_OUT] = "post_ffw_norm"};
-static const char *const one[N_NORM_SLOTS] = {[ATTN_IN] = "attn_norm"}; /* for both branches */
+static const char *const one[N_NORM_SLOTS] = {[ATTN_IN] = "attn_norm"}; /* for all branches */
 static const char *const of_sums[N_NORM_SLOTS] = {
     [ATTN_SUM] = "attn_output_norm", [FFN_SUM] = "layer_output_norm"};
 
@@ -64,6 +64,39 @@ static const arch architectures[] = {
      .window_period = 2},
     {.name = "deepseek2", .norms = before, .latent = true}, /* DeepSeek V2 and V3 */
 
+    {.name = "mamba2", .norms = one, .rope = POSITIONS_UNKNOWN, .mixer = MIXER_MAMBA},
+    {.name = "granitehybrid", /* Granite 4 */
+     .norms = before,
+     .logits_divided = true,
+     .renormalise = true,
+     .mixer = MIXER_MAMBA,
+     .rope_if_finetuned = true},
+    {.name = "falcon-h1",
+     .norms = before,
+     .rope = ROPE_HALVES,
+     .mixer = MIXER_MAMBA,
+     .mixer_beside_attention = true},
+    {.name = "lfm2",
+     .norms = before,
+     .output_norm = "token_embd_norm",
+     .rope = ROPE_HALVES,
+     .qk_norm = QK_NORM_HEAD,
+     .mixer = MIXER_CONV},
+    {.name = "qwen3next",
+     .norms = before_named_post,
+     .rope = ROPE_HALVES,
+     .qk_norm = QK_NORM_HEAD,
+     .renormalise = true,
+     .mixer = MIXER_DELTA,
+     .gated_attention = true},
+    {.name = "qwen35", /* Qwen 3.5, text */
+     .norms = before_named_post,
+     .rope = ROPE_HALVES,
+     .qk_norm = QK_NORM_HEAD,
+     .mixer = MIXER_DELTA,
+     .keys_in_turn = true,
+     .gated_attention = true},
+
     {.name = "gemma",
      .norms = before,
      .rope = ROPE_HALVES,
@@ -108,7 +141,7 @@ static const arch architectures[] = {
     {.name = "gpt2",
      .norms = before,
      .norm = NORM_LAYER,
-     .rope = ROPE_NOWHERE,
+     .rope = POSITIONS_LEARNED,
      .activation = KERN_GELU_TANH},
     {.name = "gptneox",
      .norms = before,
@@ -140,7 +173,7 @@ static const arch architectures[] = {
      .norms = of_sums,
      .output_norm = "",
      .norm = NORM_LAYER,
-     .rope = ROPE_NOWHERE,
+     .rope = POSITIONS_LEARNED,
      .activation = KERN_GELU,
      .embd_norm = true,
      .encoder = true},

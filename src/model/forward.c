@@ -141,7 +141,7 @@ static void embed_row(const pass *p, int row) {
 
 /* ---- attention ---- */
 
-static void attention_in_row(const pass *p, int row) {
+static void mixer_in_row(const pass *p, int row) {
     linear *list[N_INPUTS];
     int n = layer_attention_inputs(p->layer, p->m->h.rank_q > 0, list);
     product_put(p, list, n, row, normed(p, row, ATTN_IN));
@@ -193,7 +193,10 @@ static void qkv_row(const pass *p, int row) {
     const shape *s = p->shape;
     float *q = row_at(m->s.qkv, row, m->widths.qkv);
     float *k = q + s->n_head * s->d_k, *v = k + s->n_head_kv * s->d_k;
-    pass_add_bias(p, l->q.w.n, q, l->q.bias);
+    for (int i = 0; m->h.arch->gated_attention && i < s->n_head; i++) /* [query | gate] a head */
+        memcpy(q + i * s->d_k, row_at(m->s.heads, row, m->widths.heads) + 2 * i * s->d_k,
+               (size_t)s->d_k * sizeof *q);
+    pass_add_bias(p, s->n_head * s->d_k, q, l->q.bias);
     norm_heads(p, &l->q_norm, q, s->n_head, s->d_k);
     pass_rotate(p, row, q, s->n_head);
     pass_scale_queries(p, row, q);
@@ -216,17 +219,28 @@ static void project(pass *p) {
     float *q = p->m->s.qkv, *k = q + s->n_head * s->d_k, *v = k + s->n_head_kv * s->d_k;
     product list[3];
     int n = 0;
-    list[n++] = product_of(p, &l->q, q, stride, p->n_rows, false);
+    list[n++] = p->m->h.arch->gated_attention
+                    ? product_of(p, &l->q, p->m->s.heads, p->m->widths.heads, p->n_rows, false)
+                    : product_of(p, &l->q, q, stride, p->n_rows, false);
     if (l->k.w.n) list[n++] = product_of(p, &l->k, k, stride, p->n_rows, false);
     if (l->v.w.n) list[n++] = product_of(p, &l->v, v, stride, p->n_rows, false);
     product_run(p, list, n);
     pass_for_rows(p, p->n_rows, qkv_row);
 }
 
+/* Attention's result times the sigmoid of its gate. */
+static void gate_heads(const pass *p, int row, float *heads) {
+    const shape *s = p->shape;
+    const float *gate = row_at(p->m->s.heads, row, p->m->widths.heads) + s->d_k;
+    for (int i = 0; i < s->n_head; i++, heads += s->d_v, gate += 2 * s->d_k)
+        for (int j = 0; j < s->d_v; j++) heads[j] /= 1 + kern_exp(-gate[j]);
+}
+
 static void heads_row(const pass *p, int row) {
     const model *m = p->m;
-    const float *heads = m->h.arch->latent ? row_at(m->s.heads, row, m->widths.heads)
-                                           : row_at(m->s.mixed, row, m->widths.mixed);
+    float *heads = m->h.arch->latent ? row_at(m->s.heads, row, m->widths.heads)
+                                     : row_at(m->s.mixed, row, m->widths.mixed);
+    if (m->h.arch->gated_attention) gate_heads(p, row, heads);
     product_put_one(p, &p->layer->o, row, heads);
 }
 
@@ -235,9 +249,8 @@ static void add_attention_row(const pass *p, int row) {
     add_branch(p, row, ATTN_OUT, ATTN_SUM);
 }
 
-/* y = attention of x's norm */
-static void attention(pass *p) {
-    pass_for_rows(p, p->n_rows, attention_in_row);
+/* y = attention of x's norm, whose forms are put */
+static void attend(pass *p) {
     if (p->m->h.arch->latent)
         latent_project(p);
     else
@@ -245,7 +258,8 @@ static void attention(pass *p) {
     attend_layer(p);
     if (p->m->h.arch->latent) latent_expand(p);
     pass_for_rows(p, p->n_rows, heads_row);
-    product_run_one(p, &p->layer->o, p->m->s.y, (size_t)p->m->h.n_embd, p->n_rows, false);
+    product_run_one(p, &p->layer->o, p->m->s.y, (size_t)p->m->h.n_embd, p->n_rows,
+                    p->shape->recurrent);
 }
 
 /* ---- feed-forward ---- */
@@ -291,8 +305,16 @@ static void add_feed_forward_row(const pass *p, int row) {
 /* ---- layers and logits ---- */
 
 static void run_layer(pass *p) {
-    attention(p);
+    if (p->shape->recurrent) {
+        pass_for_rows(p, p->n_rows, mixer_in_row);
+        recurrent_run(p);
+    }
+    if (p->shape->attention) {
+        pass_for_rows(p, p->n_rows, mixer_in_row);
+        attend(p);
+    }
     if (!p->m->h.parallel) pass_for_rows(p, p->n_rows, add_attention_row);
+    if (p->shape->n_ff == 0 && !p->shape->experts) return;
     pass_for_rows(p, p->n_rows, feed_forward_in_row);
     if (p->shape->experts)
         experts_run(p);
@@ -345,6 +367,7 @@ void model_forward(model *m, const model_span *spans, int n_spans, float *logits
         p.plan[i].first_logit = p.n_logits;
         p.n_rows += spans[i].n_tokens;
         p.n_logits += spans[i].n_logits;
+        if (m->info.state_size && spans[i].pos == 0) memset(spans[i].state, 0, m->info.state_size);
     }
     if (p.n_rows == 0) return;
     pass_for_rows(&p, p.n_rows, embed_row);

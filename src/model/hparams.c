@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REQUIRED = -1, MAX_LAYERS = 1024, KEY = 160 };
+enum { REQUIRED = -1, UNSAID = -2, MAX_LAYERS = 1024, KEY = 160 };
 
 typedef struct reader {
     const gguf *g;
@@ -93,6 +93,10 @@ static int read_windows(const reader *r, hparams *h) {
 }
 
 static int check_heads(const reader *r, const shape *s) {
+    if (!s->attention) return 0;
+    if (s->n_head < 1 || s->n_head_kv < 1)
+        return error_set(r->err, ICP_EFORMAT, "%d heads with %d KV heads attend to nothing",
+                         s->n_head, s->n_head_kv);
     if (s->n_head % s->n_head_kv)
         return error_set(r->err, ICP_EFORMAT, "%d heads are not a multiple of %d KV heads",
                          s->n_head, s->n_head_kv);
@@ -112,7 +116,9 @@ static int check_heads(const reader *r, const shape *s) {
 
 /* Sizes of keys, values and rotation: of all layers, and of those with a window. */
 static int read_head_sizes(const reader *r, hparams *h) {
-    int d = h->n_embd / h->layers[0].n_head, k[2], v[2], rot[2];
+    int heads = 1, k[2], v[2], rot[2];
+    for (int i = 0; i < h->n_layer; i++) heads = MAX(heads, h->layers[i].n_head);
+    int d = MIN(h->n_embd / heads, KERN_MAX_HEAD);
     TRY(read_int(r, "attention.key_length", 1, KERN_MAX_HEAD, d, &k[0]));
     TRY(read_int(r, "attention.value_length", 1, KERN_MAX_HEAD, d, &v[0]));
     TRY(read_int(r, "rope.dimension_count", 0, KERN_MAX_HEAD, k[0], &rot[0]));
@@ -151,17 +157,70 @@ static int read_latent(const reader *r, hparams *h) {
     return 0;
 }
 
+/* Which layers attend, and which have a recurrent mixer. */
+static int read_kinds(const reader *r, hparams *h) {
+    int is_recurrent[MAX_LAYERS] = {0}, interval;
+    const arch *a = h->arch;
+    TRY(read_int(r, "full_attention_interval", 0, MAX_LAYERS, 0, &interval));
+    TRY(read_each(r, "attention.recurrent_layers", 0, 1, UNSAID, is_recurrent, h->n_layer));
+    for (int i = 0; i < h->n_layer; i++) {
+        shape *s = &h->layers[i];
+        bool in_turn = interval && i % interval < interval - 1;
+        bool instead = is_recurrent[i] == UNSAID ? in_turn || s->n_head_kv == 0 : is_recurrent[i];
+        s->attention = !a->mixer || a->mixer_beside_attention || !instead;
+        s->recurrent = a->mixer && (a->mixer_beside_attention || instead);
+        if (!s->attention) s->n_head = s->n_head_kv = 0;
+    }
+    return 0;
+}
+
+/* Sizes of the mixer, and where each layer's part of the state is. */
+static int read_mixer(const reader *r, hparams *h) {
+    mixer_sizes *z = &h->mixer;
+    size_t at = 0;
+    z->kind = h->arch->mixer;
+    if (z->kind == MIXER_NONE) return 0;
+    if (z->kind == MIXER_CONV) {
+        TRY(read_int(r, "shortconv.l_cache", 1, 64, REQUIRED, &z->taps));
+        z->channels = z->d_inner = h->n_embd;
+        z->conv_at = 2 * h->n_embd;
+        z->heads = z->groups = 1;
+    } else {
+        TRY(read_int(r, "ssm.conv_kernel", 1, 64, REQUIRED, &z->taps));
+        TRY(read_int(r, "ssm.inner_size", 1, 1 << 20, REQUIRED, &z->d_inner));
+        TRY(read_int(r, "ssm.state_size", 1, MAX_STATE, REQUIRED, &z->d_state));
+        TRY(read_int(r, "ssm.time_step_rank", 1, 1 << 14, REQUIRED, &z->heads));
+        TRY(read_int(r, "ssm.group_count", 1, 1 << 14, REQUIRED, &z->groups));
+        z->channels = z->d_inner + 2 * z->groups * z->d_state;
+        z->conv_at = z->kind == MIXER_MAMBA ? z->d_inner : 0;
+        if (z->d_inner % z->heads || z->heads % z->groups || z->d_inner / z->heads > MAX_STATE)
+            return error_set(r->err, ICP_EFORMAT,
+                             "%d inner numbers in %d heads and %d groups do not divide evenly",
+                             z->d_inner, z->heads, z->groups);
+    }
+    for (int i = 0; i < h->n_layer; i++) {
+        h->layers[i].state_at = at;
+        if (h->layers[i].recurrent)
+            at += (size_t)(z->taps - 1) * (size_t)z->channels +
+                  (size_t)z->d_state * (size_t)z->d_inner;
+    }
+    h->n_state = at;
+    return 0;
+}
+
 static int read_attention(const reader *r, hparams *h) {
-    int heads[MAX_LAYERS], heads_kv[MAX_LAYERS], n_shared;
+    int heads[MAX_LAYERS], heads_kv[MAX_LAYERS], n_shared, least = h->arch->mixer ? 0 : 1;
     const arch *a = h->arch;
     double scale;
-    TRY(read_each(r, "attention.head_count", 1, 4096, REQUIRED, heads, h->n_layer));
-    TRY(read_each(r, "attention.head_count_kv", 1, 4096, 0, heads_kv, h->n_layer));
+    TRY(read_each(r, "attention.head_count", least, 4096, REQUIRED, heads, h->n_layer));
+    TRY(read_each(r, "attention.head_count_kv", least, 4096, UNSAID, heads_kv, h->n_layer));
     TRY(read_int(r, "attention.shared_kv_layers", 0, h->n_layer - 1, 0, &n_shared));
     for (int i = 0; i < h->n_layer; i++) {
         h->layers[i].n_head = heads[i];
-        h->layers[i].n_head_kv = heads_kv[i] ? heads_kv[i] : heads[i];
+        h->layers[i].n_head_kv = heads_kv[i] == UNSAID ? heads[i] : heads_kv[i];
     }
+    TRY(read_kinds(r, h));
+    TRY(read_mixer(r, h));
     TRY(read_windows(r, h));
     TRY(read_head_sizes(r, h));
     TRY(read_latent(r, h));
@@ -174,7 +233,8 @@ static int read_attention(const reader *r, hparams *h) {
         int d = a->latent ? h->d_k_latent : s->d_k;
         s->query_scale = (float)(scale > 0 ? scale : 1 / sqrt((double)d));
         s->rope = s->window && a->window_unscaled;
-        bool knows = a->rope != ROPE_NOWHERE &&
+        bool knows = s->attention && a->rope <= ROPE_HALVES &&
+                     !(a->rope_if_finetuned && !read_bool(r, "rope.scaling.finetuned", true)) &&
                      !(a->nope_period && i % a->nope_period == a->nope_period - 1) &&
                      !(a->rope_in_windows_only && h->layers[0].window && !s->window);
         s->n_rot = knows ? s->n_rot : 0;
@@ -192,7 +252,7 @@ static int read_attention(const reader *r, hparams *h) {
 
 static int read_feed_forward(const reader *r, hparams *h) {
     int ff[MAX_LAYERS], n_dense, n_shared, ff_shared, gating, experts;
-    TRY(read_each(r, "feed_forward_length", 1, 1 << 20, 0, ff, h->n_layer));
+    TRY(read_each(r, "feed_forward_length", 0, 1 << 20, 0, ff, h->n_layer));
     TRY(read_int(r, "expert_count", 0, MAX_EXPERTS, 0, &h->n_expert));
     experts = h->n_expert;
     TRY(read_int(r, "expert_used_count", experts ? 1 : 0, experts, experts ? REQUIRED : 0,
@@ -219,7 +279,7 @@ static int read_feed_forward(const reader *r, hparams *h) {
     for (int i = 0; i < h->n_layer; i++) {
         h->layers[i].experts = experts && i >= n_dense;
         h->layers[i].n_ff = h->layers[i].experts ? ff_shared : ff[i];
-        if (!h->layers[i].experts && ff[i] == 0)
+        if (!h->layers[i].experts && ff[i] == 0 && !h->arch->mixer)
             return error_set(r->err, ICP_EFORMAT, "%s.feed_forward_length is missing", r->arch);
     }
     return 0;

@@ -32,7 +32,7 @@ static size_t lay_out_page(model *m) {
         const shape *from = &m->h.layers[s->kv_from];
         s->kv_at = s == from ? at : from->kv_at;
         s->kv_size = kern_kv_size(m->kv, s->d_k, s->d_v);
-        if (s == from) at += (size_t)s->n_head_kv * s->kv_size;
+        if (s == from && s->attention) at += (size_t)s->n_head_kv * s->kv_size;
     }
     return at;
 }
@@ -52,6 +52,7 @@ static void fill_info(model *m, const gguf *g, const model_opts *opts) {
                            .n_out = (size_t)(opts->embed ? h->n_embd : h->n_vocab),
                            .causal = h->causal,
                            .pooling = h->pooling,
+                           .state_size = h->n_state * sizeof(float),
                            .n_params = count_params(g),
                            .page_size = lay_out_page(m)};
 }
@@ -71,13 +72,17 @@ static void widen_for_layer(model *m, const layer *l, const shape *s) {
     widen(&w->qkv, heads * d_k + (size_t)s->n_head_kv * (d_k + d_v));
     widen(&w->mixed, heads * d_v);
     widen(&w->heads, h->arch->latent ? heads * (size_t)MAX(h->d_k_latent, s->d_out) : 0);
+    widen(&w->mix, (size_t)(l->mix_in.w.n + l->mix_gate.w.n + l->beta_alpha.w.n + l->beta.w.n +
+                            l->alpha.w.n));
+    if (h->arch->gated_attention) widen(&w->heads, 2 * heads * d_k);
     widen(&w->ff, (size_t)MAX(2 * s->n_ff, h->n_embd_layer));
     widen(&w->rot, (size_t)s->n_rot / 2);
-    widen(&w->thread, (attend_thread_size(s, m->info.n_ctx) + 63) & ~(size_t)63);
-    const linear *const list[] = {&l->q,        &l->k,      &l->v,           &l->o,
-                                  &l->q_a,      &l->kv_a,   &l->ffn.gate,    &l->ffn.up,
-                                  &l->ffn.down, &l->router, &l->shared_gate, &l->embd_gate,
-                                  &l->embd_proj};
+    if (s->attention) widen(&w->thread, (attend_thread_size(s, m->info.n_ctx) + 63) & ~(size_t)63);
+    const linear *const list[] = {&l->q,         &l->k,      &l->v,           &l->o,
+                                  &l->q_a,       &l->kv_a,   &l->ffn.gate,    &l->ffn.up,
+                                  &l->ffn.down,  &l->router, &l->shared_gate, &l->embd_gate,
+                                  &l->embd_proj, &l->mix_in, &l->mix_gate,    &l->beta_alpha,
+                                  &l->beta,      &l->alpha,  &l->mix_out};
     for (size_t i = 0; i < COUNT_OF(list); i++) widen_act(m, list[i], 1);
     if (l->k_b) widen_act(m, l->k_b, s->n_head);
     if (l->v_b) widen_act(m, l->v_b, s->n_head);
@@ -110,6 +115,11 @@ static int open_model(model *m, const gguf *g, const model_opts *opts, icp_error
     if (m->h.arch->encoder && !opts->embed)
         return error_set(err, ICP_EUNSUPPORTED,
                          "architecture %s embeds texts; it cannot generate any", m->h.arch->name);
+    if (m->h.n_state && !opts->stateful)
+        return error_set(err, ICP_EUNSUPPORTED,
+                         "architecture %s carries a state from token to token, which the cache "
+                         "cannot keep yet",
+                         m->h.arch->name);
     kern_init(&m->kern, opts->isa);
     m->kv = opts->kv;
     m->pool = opts->pool;
@@ -191,6 +201,9 @@ int model_reserve(model *m, int max_tokens, int max_logits) {
         ROOM(heads, n * w->heads * f),
         ROOM(latent, n * w->latent * f),
         ROOM(ff, n * w->ff * f),
+        ROOM(mix, n * w->mix * f),
+        ROOM(conv, n * (size_t)h->mixer.channels * f),
+        ROOM(inner, n * (size_t)h->mixer.d_inner * f),
         ROOM(act, n * w->act * N_FORMS),
         ROOM(cos, 2 * n * w->rot * f),
         ROOM(sin, 2 * n * w->rot * f),
@@ -224,7 +237,7 @@ void model_copy_page(void *arg, void *to, const void *from, int n_tokens) {
     const model *m = arg;
     for (int i = 0; i < m->h.n_layer; i++) {
         const shape *s = &m->h.layers[i];
-        for (int head = 0; s->kv_from == i && head < s->n_head_kv; head++) {
+        for (int head = 0; s->attention && s->kv_from == i && head < s->n_head_kv; head++) {
             size_t at = s->kv_at + (size_t)head * s->kv_size;
             m->kern.kv_copy(m->kv, s->d_k, s->d_v, (char *)to + at, (const char *)from + at,
                             n_tokens);

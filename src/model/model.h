@@ -18,6 +18,7 @@ typedef struct model_opts {
     enum kern_isa isa;
     enum kern_type kv;                        /* KERN_F16 or KERN_F32 */
     size_t n_ctx;                             /* positions; 0: what the model was trained with */
+    bool stateful;                            /* the caller keeps the states of sequences */
     bool embed;                               /* rows are final states instead of logits */
     pool *pool;                               /* borrowed, for loading and for every forward pass */
     void (*progress)(void *arg, double done); /* 0..1 while loading; may be NULL */
@@ -34,6 +35,7 @@ typedef struct model_info {
     bool causal;                /* false: a span must be a whole text, of one pass */
     enum model_pooling pooling; /* of an embedding model */
     size_t weights_size;        /* bytes of the repacked weights */
+    size_t state_size;          /* bytes of a sequence's recurrent state; 0: it has none */
     size_t page_size;           /* bytes of KV_PAGE tokens over all layers */
     uint8_t fingerprint[16];    /* XXH3 of everything in the file that decides logits */
 } model_info;
@@ -51,6 +53,8 @@ typedef struct model_span {
     int n_tokens;
     size_t pos;
     void *const *pages;
+    void *state;  /* state_size bytes, 64-byte aligned: what positions before pos left; the pass
+                   * leaves there what the span does. At pos 0 its contents do not matter. */
     int n_logits; /* logits are computed for the last n_logits tokens */
 } model_span;
 

@@ -4,8 +4,8 @@
  *   hparams.c    metadata -> numbers, for the model and for each layer
  *   tensors.c    which tensors a model has, by name and shape
  *   weights.c    tensors -> memory, repacked
- *   forward.c    the pass; attend.c, latent.c, experts.c, layer_embd.c its larger steps
- *   product.c    rows times matrices; rope.c angles of positions */
+ *   forward.c    the pass; attend.c, latent.c, recurrent.c, experts.c, layer_embd.c its larger
+ * steps product.c    rows times matrices; rope.c angles of positions */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 
@@ -25,8 +25,13 @@ enum norm_slot {
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum rope_pairing { ROPE_NEIGHBOURS, ROPE_HALVES, ROPE_NOWHERE };
+/* How positions are told: pairs of numbers rotate, neighbours or those half a head apart; or by
+ * learned embeddings; or not at all. */
+enum rope_pairing { ROPE_NEIGHBOURS, ROPE_HALVES, POSITIONS_LEARNED, POSITIONS_UNKNOWN };
 enum qk_norm { QK_PLAIN, QK_NORM_HEAD, QK_NORM_ROW, QK_NORM_HEAD_IF_THERE };
+
+/* What a layer may have instead of attention, or beside it (recurrent.c). */
+enum mixer_kind { MIXER_NONE, MIXER_CONV, MIXER_MAMBA, MIXER_DELTA };
 
 /* How router logits become the weights of the chosen experts. */
 enum gating {
@@ -44,24 +49,29 @@ typedef struct arch {
     enum rope_pairing rope;
     enum qk_norm qk_norm;
     enum kern_activation activation;
-    enum gating gating;        /* unless the file says */
-    bool renormalise;          /* the weights of chosen experts sum to 1 */
-    bool parallel;             /* attention and feed-forward read the same x */
-    bool embd_sqrt;            /* embeddings times sqrt(n_embd) */
-    bool embd_norm;            /* token_embd_norm */
-    bool encoder;              /* embeds whole texts: no logits, sees what follows */
-    bool logits_divided;       /* logit_scale divides */
-    bool sinks;                /* a learned score beside those of the tokens */
-    bool latent;               /* latent attention (MLA) */
-    bool norm_v;               /* values are normed, without a weight */
-    bool v_may_be_k;           /* a layer without attn_v takes its keys as values */
-    bool rope_in_windows_only; /* layers that see everything know no positions */
-    bool window_unscaled;      /* rope scaling and rope_freqs are not for window layers */
-    int window_period;         /* every n-th layer sees everything, the others a window */
-    int nope_period;           /* every n-th layer knows no positions */
-    float window_rope_base;    /* unless the file says; 0: that of the other layers */
-    float query_scale;         /* 0: 1/sqrt of the key's size */
-    int wide_query_layers;     /* a model of so many layers scales by n_embd / n_head */
+    enum gating gating;  /* unless the file says */
+    bool renormalise;    /* the weights of chosen experts sum to 1 */
+    bool parallel;       /* attention and feed-forward read the same x */
+    bool embd_sqrt;      /* embeddings times sqrt(n_embd) */
+    bool embd_norm;      /* token_embd_norm */
+    bool encoder;        /* embeds whole texts: no logits, sees what follows */
+    bool logits_divided; /* logit_scale divides */
+    bool sinks;          /* a learned score beside those of the tokens */
+    bool latent;         /* latent attention (MLA) */
+    bool norm_v;         /* values are normed, without a weight */
+    enum mixer_kind mixer;
+    bool mixer_beside_attention; /* in every layer; else it stands in layers without KV heads */
+    bool keys_in_turn;           /* value heads of the delta rule take key heads in turn */
+    bool gated_attention;        /* attn_q makes a gate for its result, too */
+    bool rope_if_finetuned;      /* a file may say that there are no positions */
+    bool v_may_be_k;             /* a layer without attn_v takes its keys as values */
+    bool rope_in_windows_only;   /* layers that see everything know no positions */
+    bool window_unscaled;        /* rope scaling and rope_freqs are not for window layers */
+    int window_period;           /* every n-th layer sees everything, the others a window */
+    int nope_period;             /* every n-th layer knows no positions */
+    float window_rope_base;      /* unless the file says; 0: that of the other layers */
+    float query_scale;           /* 0: 1/sqrt of the key's size */
+    int wide_query_layers;       /* a model of so many layers scales by n_embd / n_head */
 } arch;
 
 const arch *arch_find(const char *name, size_t len); /* NULL when unknown */
@@ -77,12 +87,23 @@ typedef struct shape { /* of one layer */
     int window;   /* positions a row sees, its own included; 0: all up to its own */
     int rope;     /* which angles: 0, or 1 in window layers that differ */
     float query_scale;
-    int n_ff; /* of the dense feed-forward, or of the shared expert; 0: none */
+    bool attention, recurrent;
+    size_t state_at; /* floats before this layer's part of a sequence's state */
+    int n_ff;        /* of the dense feed-forward, or of the shared expert; 0: none */
     bool experts;
     int kv_from;    /* the layer whose keys and values it reads: itself, or an earlier one */
     size_t kv_at;   /* their offset in a page */
     size_t kv_size; /* bytes of one KV head in a page */
 } shape;
+
+enum { MAX_STATE = 1024 };
+typedef struct mixer_sizes {
+    enum mixer_kind kind;
+    int taps, channels;         /* of the convolution */
+    int conv_at;                /* its input in a row of the input products' results */
+    int d_inner, heads, groups; /* groups: of B and C, or key heads */
+    int d_state;                /* rows of a head's state; d_inner / heads numbers each */
+} mixer_sizes;
 
 enum rope_scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALING_LONG };
 
@@ -112,10 +133,12 @@ typedef struct hparams {
     float temperature_scale;           /* queries grow with the logarithm of the position */
     int temperature_length;
     rope_params rope[2]; /* [1]: of window layers */
+    mixer_sizes mixer;
     enum model_pooling pooling;
     bool causal;
-    bool parallel; /* attention and feed-forward read the same x */
-    shape *layers; /* n_layer */
+    bool parallel;  /* attention and feed-forward read the same x */
+    size_t n_state; /* floats of a sequence's state */
+    shape *layers;  /* n_layer */
 } hparams;
 
 int hparams_read(const gguf *g, hparams *out, icp_error *err);
@@ -150,6 +173,12 @@ typedef struct layer {
     linear router;
     float *router_bias; /* for choosing only */
     mlp *experts;
+    /* recurrent mixers; in this order in a row: */
+    linear mix_in, mix_gate, beta_alpha, beta, alpha;
+    linear mix_out;
+    float *conv, *conv_bias;       /* [channels][taps] */
+    float *decay, *skip, *dt_bias; /* one a head */
+    float *mixer_norm;
     linear embd_gate, embd_proj; /* of the layer's own embeddings */
     norm embd_norm;
     float *scale; /* of x at the end */
@@ -220,6 +249,7 @@ typedef struct widths {
     size_t heads;    /* the same out of the latent space; queries before they enter it */
     size_t latent;   /* compressed queries */
     size_t ff;       /* gate and up */
+    size_t mix;      /* results of a recurrent mixer's input products */
     size_t act;      /* bytes of one form */
     size_t slot_act; /* bytes of a row of an expert */
     size_t rot;      /* cos or sin of one position */
@@ -238,6 +268,7 @@ typedef struct scratch {
     char *act;                                /* [forms][tokens][act] rows as products take them */
     float *cos, *sin;                         /* [2][tokens][rot] */
     float *layer_embd, *layer_embd_own;       /* [tokens][n_layer][n_embd_layer] */
+    float *mix, *conv, *inner;                /* see recurrent.c */
     /* experts: a slot is one expert's work on one row */
     float *route;            /* [tokens][n_expert] */
     int *chosen;             /* [tokens][n_used] experts, in the router's order */
@@ -306,7 +337,7 @@ void pass_mlp(pass *p, bool add);
 
 /* ---- product.c ---- */
 
-enum { N_INPUTS = 6 }; /* products that take the same row, at most */
+enum { N_INPUTS = 9 }; /* products that take the same row, at most */
 enum { N_FORMS = KERN_FORM_256 + 1 };
 
 struct product {
@@ -339,13 +370,15 @@ enum { ATTEND_ROWS = 128, PARTIALS_BUDGET = 32 << 20 };
 void attend_layer(pass *p); /* mixed = attention over the pages, for the current layer */
 size_t attend_thread_size(const shape *s, size_t n_ctx); /* scratch bytes a thread */
 
-/* ---- latent.c, experts.c, layer_embd.c ---- */
+/* ---- latent.c, recurrent.c, experts.c, layer_embd.c ---- */
 
 void latent_project(pass *p); /* inputs -> queries; the row's latent to its page */
 void latent_expand(pass *p);  /* mixed -> heads */
 
 enum { MAX_EXPERTS = 1024 };
 void experts_run(pass *p); /* y = results of the chosen experts and the shared one */
+
+void recurrent_run(pass *p); /* y = the mixer's results; moves the spans' states on */
 
 void layer_embd_prepare(pass *p);
 void layer_embd_add(pass *p);

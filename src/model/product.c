@@ -91,7 +91,15 @@ void product_run_one(const pass *p, const linear *l, float *out, size_t out_stri
 }
 
 int layer_attention_inputs(layer *l, bool compressed, linear *list[N_INPUTS]) {
-    linear *const all[] = {compressed ? &l->q_a : &l->q, &l->kv_a, &l->k, &l->v};
+    linear *const all[] = {compressed ? &l->q_a : &l->q,
+                           &l->kv_a,
+                           &l->k,
+                           &l->v,
+                           &l->mix_in,
+                           &l->mix_gate,
+                           &l->beta_alpha,
+                           &l->beta,
+                           &l->alpha};
     for (size_t i = 0; i < COUNT_OF(all); i++) list[i] = all[i];
     return COUNT_OF(all);
 }

@@ -16,7 +16,8 @@ static int want_qkv(loader *l, const hparams *h, int i, layer *to) {
         all.first = q + k, all.n = v;
         return loader_want(l, &to->v, all, 0);
     }
-    TRY(loader_want(l, &to->q, (part){"attn_q", .k = x, .rows = q}, 0));
+    TRY(loader_want(l, &to->q,
+                    (part){"attn_q", .k = x, .rows = h->arch->gated_attention ? 2 * q : q}, 0));
     if (s->kv_from != i) {
         loader_ignore(l, "attn_k");
         loader_ignore(l, "attn_k_norm");
@@ -67,6 +68,46 @@ static int want_latent(loader *l, const hparams *h, int i, layer *to) {
         TRY(loader_want(l, &to->v_b[head], v, 0));
     }
     return loader_want(l, &to->o, (part){"attn_output", .k = heads * s->d_out, .rows = x}, 0);
+}
+
+/* ---- recurrent mixers ----------------------------------------------------------------------- */
+
+static int want_delta_inputs(loader *l, const hparams *h, layer *to) {
+    const mixer_sizes *z = &h->mixer;
+    int x = h->n_embd;
+    bool apart = loader_rows(l, "ssm_ba") == 0;
+    TRY(loader_want(l, &to->mix_in, (part){"attn_qkv", .k = x, .rows = z->channels}, 0));
+    TRY(loader_want(l, &to->mix_gate, (part){"attn_gate", .k = x, .rows = z->d_inner}, 0));
+    if (!apart)
+        return loader_want(l, &to->beta_alpha, (part){"ssm_ba", .k = x, .rows = 2 * z->heads}, 0);
+    TRY(loader_want(l, &to->beta, (part){"ssm_beta", .k = x, .rows = z->heads}, 0));
+    return loader_want(l, &to->alpha, (part){"ssm_alpha", .k = x, .rows = z->heads}, 0);
+}
+
+static int want_mamba_inputs(loader *l, const hparams *h, layer *to) {
+    const mixer_sizes *z = &h->mixer;
+    int rows = z->d_inner + z->channels + z->heads;
+    TRY(loader_want(l, &to->mix_in, (part){"ssm_in", .k = h->n_embd, .rows = rows}, 0));
+    return loader_want_vector(l, &to->skip, "ssm_d", z->heads, 0);
+}
+
+static int want_mixer(loader *l, const hparams *h, layer *to) {
+    const mixer_sizes *z = &h->mixer;
+    int x = h->n_embd, in = z->d_inner;
+    if (z->kind == MIXER_CONV) {
+        TRY(loader_want(l, &to->mix_in, (part){"shortconv.in_proj", .k = x, .rows = 3 * x}, 0));
+        TRY(loader_want(l, &to->mix_out, (part){"shortconv.out_proj", .k = x, .rows = x}, 0));
+        return loader_want_vector(l, &to->conv, "shortconv.conv.weight", z->taps * x, 0);
+    }
+    bool mamba = z->kind == MIXER_MAMBA;
+    TRY(mamba ? want_mamba_inputs(l, h, to) : want_delta_inputs(l, h, to));
+    TRY(loader_want(l, &to->mix_out, (part){"ssm_out", .k = in, .rows = x}, 0));
+    TRY(loader_want_vector(l, &to->conv, "ssm_conv1d.weight", z->taps * z->channels, 0));
+    TRY(loader_want_vector(l, &to->conv_bias, "ssm_conv1d.bias", z->channels, IF_THERE));
+    TRY(loader_want_vector(l, &to->decay, "ssm_a", z->heads, 0));
+    TRY(loader_want_vector(l, &to->dt_bias, "ssm_dt.bias", z->heads, 0));
+    return loader_want_vector(l, &to->mixer_norm, "ssm_norm.weight", mamba ? in : in / z->heads,
+                              IF_THERE);
 }
 
 /* ---- feed-forward --------------------------------------------------------------------------- */
@@ -129,7 +170,8 @@ static int want_layer(loader *l, const hparams *h, int i, layer *to) {
     for (int slot = 0; slot < N_NORM_SLOTS; slot++)
         if (h->arch->norms[slot])
             TRY(loader_want_norm(l, &to->norms[slot], h->arch->norms[slot], h->n_embd, 0));
-    TRY(h->arch->latent ? want_latent(l, h, i, to) : want_attention(l, h, i, to));
+    if (s->attention) TRY(h->arch->latent ? want_latent(l, h, i, to) : want_attention(l, h, i, to));
+    if (s->recurrent) TRY(want_mixer(l, h, to));
     if (s->experts) TRY(want_experts(l, h, to));
     if (s->n_ff) TRY(want_mlp(l, h, s->n_ff, s->experts ? shared : dense, &to->ffn));
     if (h->n_embd_layer) TRY(want_layer_embd(l, h, to));
@@ -148,7 +190,7 @@ int tensors_want(loader *l, const hparams *h, weights *w) {
                              0));
     if (a->embd_norm) TRY(loader_want_norm(l, &w->embd_norm, "token_embd_norm", x, 0));
     TRY(loader_want_first_row(l, &w->token_type, "token_types", x));
-    if (a->rope == ROPE_NOWHERE)
+    if (a->rope == POSITIONS_LEARNED)
         TRY(loader_want_matrix(l, &w->positions, "position_embd", x, h->n_ctx_train, 0));
     TRY(loader_want_vector(l, &w->rope_freqs, "rope_freqs.weight", half, IF_THERE));
     TRY(loader_want_vector(l, &w->rope_long, "rope_factors_long.weight", half, IF_THERE));

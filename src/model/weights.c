@@ -180,8 +180,12 @@ int loader_want_matrix(loader *l, kern_mat *to, const char *name, int k, int n, 
 }
 
 int loader_want_vector(loader *l, float **to, const char *name, int n, int flags) {
-    const gguf_tensor *t;
-    TRY(find(l, name, "", (uint64_t[]){(uint64_t)n, 1, 1}, flags, &t));
+    char full[NAME];
+    const gguf_tensor *t = look_up(l, name, "", full);
+    uint64_t dims[3] = {(uint64_t)n, 1, 1};
+    if (t && t->dims[0] * t->dims[1] * t->dims[2] == (uint64_t)n) /* in any shape */
+        memcpy(dims, t->dims, sizeof dims);
+    TRY(find(l, name, "", dims, flags, &t));
     return t ? add_vector(l, to, t, 0, (size_t)n) : 0;
 }
 
@@ -194,7 +198,9 @@ int loader_want_first_row(loader *l, float **to, const char *name, int n) {
 
 int loader_want_norm(loader *l, norm *to, const char *name, int n, int flags) {
     const gguf_tensor *t;
-    TRY(find(l, name, ".weight", (uint64_t[]){(uint64_t)n, 1, 1}, flags, &t));
+    char full[NAME];
+    bool bare = look_up(l, name, "", full) != NULL; /* as in falcon-h1 */
+    TRY(find(l, name, bare ? "" : ".weight", (uint64_t[]){(uint64_t)n, 1, 1}, flags, &t));
     if (!t) return 0;
     TRY(add_vector(l, &to->w, t, 0, (size_t)n));
     TRY(find(l, name, ".bias", (uint64_t[]){(uint64_t)n, 1, 1}, IF_THERE, &t));

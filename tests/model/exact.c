@@ -28,8 +28,9 @@ static void extend_in_company(sequence *s, sequence *other, const int32_t *ids, 
         size_t left = TOKENS - s->len, n = 1 + draw(rng) % (draw(rng) % 3 ? 9 : left);
         size_t more = MIN(draw(rng) % 5, NEIGHBOUR - other->len);
         n = MIN(n, left);
-        model_span mine = {ids + s->len, (int)n, s->len, s->pages, (int)n};
-        model_span its = {ids + 1 + other->len, (int)more, other->len, other->pages, (int)more};
+        model_span mine = {ids + s->len, (int)n, s->len, s->pages, s->state, (int)n};
+        model_span its = {ids + 1 + other->len, (int)more,    other->len,
+                          other->pages,         other->state, (int)more};
         bool first = draw(rng) % 2;
         model_span spans[2] = {first ? mine : its, first ? its : mine};
         model_forward(s->m, spans, 2, logits);
@@ -41,8 +42,14 @@ static void extend_in_company(sequence *s, sequence *other, const int32_t *ids, 
     free(logits);
 }
 
-/* Starts s with the first n tokens of another sequence: whole pages shared, the last one copied. */
-static void hit(sequence *s, const sequence *from, size_t n) {
+/* Starts s with the first n tokens of another sequence: whole pages shared, the last one copied.
+ * What a recurrent model carries was kept when some sequence stood there. */
+static void hit(sequence *s, const sequence *from, const int32_t *ids, size_t n) {
+    sequence at;
+    sequence_init(&at, s->m, TOKENS);
+    sequence_extend(&at, ids, n, 13, NULL);
+    memcpy(s->state, at.state, model_get_info(s->m)->state_size);
+    sequence_fini(&at);
     for (size_t i = 0; i * KERN_PAGE < n; i++) {
         size_t here = MIN(n - i * KERN_PAGE, (size_t)KERN_PAGE);
         if (here == KERN_PAGE)
@@ -82,7 +89,7 @@ static void check_model(const char *name, enum kern_type kv, uint64_t seed) {
         assert_memory_equal(model_get_info(m)->fingerprint, model_get_info(twin)->fingerprint, 16);
         sequence_init(&part, twin, TOKENS);
         sequence_init(&other, twin, NEIGHBOUR);
-        hit(&part, &whole, cached);
+        hit(&part, &whole, ids, cached);
         extend_in_company(&part, &other, ids, &seed, found);
         check_rows(name, want, found, cached, n_out);
         sequence_fini(&part);
@@ -102,7 +109,8 @@ static void bits(void **state) {
         "llama",      "mixtral",   "smollm3",       "qwen2moe", "qwen3moe", "granitemoe",
         "olmo2",      "glm4",      "gemma2",        "gemma3",   "gemma4",   "gpt-oss",
         "deepseek2",  "deepseek3", "phi3-longrope", "phi2",     "gptneox",  "cohere2",
-        "starcoder2", "mistral3",  "exaone4",       "mixed",    "gpt2"};
+        "starcoder2", "mistral3",  "exaone4",       "mamba2",   "lfm2",     "granitehybrid",
+        "falcon-h1",  "qwen3next", "qwen35",        "mixed",    "gpt2"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         check_model(names[i], i % 2 ? KERN_F16 : KERN_F32, i);
 }

@@ -131,7 +131,8 @@ static const char *const names[] = {
     "seed-oss",   "olmo2",          "olmoe",        "exaone4",    "phi2",        "phi3-longrope",
     "glm4",       "glm4moe",        "gpt-oss",      "deepseek2",  "deepseek3",   "gemma",
     "gemma2",     "gemma3",         "gemma4",       "starcoder2", "stablelm",    "gpt2",
-    "gptneox",    "falcon",         "command-r",    "cohere2",    "qwen3-embed", "bert",
+    "gptneox",    "falcon",         "command-r",    "cohere2",    "mamba2",      "granitehybrid",
+    "falcon-h1",  "lfm2",           "qwen3next",    "qwen35",     "qwen3-embed", "bert",
     "nomic-bert",
 };
 

@@ -43,7 +43,8 @@ static int try_model(const bytes *b, icp_error *err) {
     *err = (icp_error){0};
     int rc = gguf_open(path, &g, err);
     if (rc == 0) {
-        model_opts opts = {.isa = KERN_SCALAR, .kv = KERN_F16, .pool = threads, .n_ctx = 64};
+        model_opts opts = {
+            .isa = KERN_SCALAR, .kv = KERN_F16, .pool = threads, .n_ctx = 64, .stateful = true};
         rc = model_open(g, &opts, &m, err);
         gguf_close(&g);
     }
@@ -101,6 +102,8 @@ static void wrong_numbers(void **state) {
     refused("deepseek3", "deepseek2.expert_group_count", 3, "8 experts in 3 groups");
     refused("deepseek3", "deepseek2.rope.scaling.factor", 0, "must be between");
     refused("gemma4", "gemma4.attention.shared_kv_layers", 6, "must be between 0 and 5");
+    refused("qwen3next", "qwen3next.ssm.inner_size", 63, "do not divide evenly");
+    refused("mamba2", "mamba2.ssm.state_size", 1u << 20, "must be between 1 and");
     refused("bert", "bert.attention.head_count", 4, "cannot generate");
 }
 
@@ -119,6 +122,7 @@ static void wrong_names(void **state) {
     renamed("qwen2", "blk.1.attn_q.bias", "blk.1.attn_r.bias", "blk.1.attn_r.bias is nothing that");
     renamed("qwen3", "blk.1.attn_q_norm", "blk.1.attn_q_nurm", "attn_q_norm.weight is missing");
     renamed("llama", "general.architecture", "general.architectura", "no general.architecture");
+    renamed("falcon-h1", "blk.1.ssm_a", "blk.1.ssm_b", "blk.1.ssm_a is missing");
     renamed("gpt-oss", "yarn", "cork", "RoPE scaling \"cork\" is not supported; supported: none");
     bytes b = read_model("llama");
     icp_error err;
@@ -129,11 +133,25 @@ static void wrong_names(void **state) {
     free(b.data);
 }
 
+/* Whoever does not keep states must not open a model that has them. */
+static void without_states(void **state) {
+    char path[4096];
+    icp_error err = {0};
+    gguf *g;
+    model *m = NULL;
+    snprintf(path, sizeof path, "%s/models/lfm2.gguf", getenv("INCIPIT_GOLDEN"));
+    assert_int_equal(gguf_open(path, &g, &err), 0);
+    model_opts opts = {.isa = KERN_SCALAR, .kv = KERN_F16, .pool = threads};
+    assert_int_equal(model_open(g, &opts, &m, &err), ICP_EUNSUPPORTED);
+    assert_non_null(strstr(err.text, "lfm2 carries a state"));
+    gguf_close(&g);
+}
+
 /* Bytes of header and metadata changed at random. */
 static void mutations(void **state) {
-    static const char *const names[] = {"llama",         "mixtral", "gemma4",
-                                        "deepseek3",     "gpt-oss", "gptneox",
-                                        "phi3-longrope", "cohere2", "olmo2"};
+    static const char *const names[] = {"llama",   "mixtral",       "gemma4",        "deepseek3",
+                                        "gpt-oss", "gptneox",       "phi3-longrope", "cohere2",
+                                        "olmo2",   "granitehybrid", "qwen3next",     "lfm2"};
     uint64_t rng = 1;
     int opened = 0;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
@@ -172,9 +190,9 @@ static void no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_numbers),
-                                       cmocka_unit_test(wrong_names), cmocka_unit_test(mutations),
-                                       cmocka_unit_test(no_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_numbers), cmocka_unit_test(wrong_names),
+        cmocka_unit_test(without_states), cmocka_unit_test(mutations), cmocka_unit_test(no_memory)};
     if (pool_open(2, &threads) < 0) return 1;
     int failed = cmocka_run_group_tests_name("hostile", tests, NULL, NULL);
     pool_close(&threads);

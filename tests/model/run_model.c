@@ -20,6 +20,7 @@ model *open_golden(const char *name, model_opts opts) {
     model *m;
     const char *path = name[0] == '/' ? name : golden_path(name);
     if (gguf_open(path, &g, &err) < 0) fail_msg("%s", err.text);
+    opts.stateful = true;
     if (model_open(g, &opts, &m, &err) < 0) fail_msg("%s: %s", path, err.text);
     gguf_close(&g);
     assert_int_equal(model_reserve(m, 512, 512), 0);
@@ -43,9 +44,11 @@ float *read_floats(const char *name, size_t n) {
 void sequence_init(sequence *s, model *m, size_t max_tokens) {
     size_t size = model_get_info(m)->page_size;
     *s = (sequence){.m = m, .n_pages = (max_tokens + KERN_PAGE - 1) / KERN_PAGE};
+    s->state = aligned_alloc(64, model_get_info(m)->state_size / 64 * 64 + 64);
+    memset(s->state, 0xff, model_get_info(m)->state_size);
     s->pages = malloc(s->n_pages * sizeof *s->pages);
     for (size_t i = 0; i < s->n_pages; i++) {
-        s->pages[i] = aligned_alloc(64, size);
+        s->pages[i] = aligned_alloc(64, size ? size : 64);
         memset(s->pages[i], 0xff, size); /* NaN: what was not written must not be read */
     }
 }
@@ -53,6 +56,7 @@ void sequence_init(sequence *s, model *m, size_t max_tokens) {
 void sequence_fini(sequence *s) {
     for (size_t i = 0; i < s->n_pages; i++) free(s->pages[i]);
     free(s->pages);
+    free(s->state);
 }
 
 void sequence_extend(sequence *s, const int32_t *ids, size_t n, size_t chunk, float *logits) {
@@ -63,6 +67,7 @@ void sequence_extend(sequence *s, const int32_t *ids, size_t n, size_t chunk, fl
                            .n_tokens = now,
                            .pos = s->len,
                            .pages = s->pages,
+                           .state = s->state,
                            .n_logits = logits ? now : 0};
         model_forward(s->m, &span, 1, logits ? logits + at * n_out : NULL);
         s->len += (size_t)now;

@@ -14,6 +14,7 @@ float *read_floats(const char *name, size_t n);
 
 typedef struct sequence {
     model *m;
+    void *state; /* recurrent models only */
     void **pages;
     size_t n_pages, len;
 } sequence;
