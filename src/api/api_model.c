@@ -43,10 +43,20 @@ static int choose_isa(const char *name, enum kern_isa *out, icp_error *err) {
     return ICP_EUNSUPPORTED;
 }
 
+static const struct {
+    const char *name;
+    enum kern_type type;
+} kv_formats[] = {
+    {"f16", KERN_F16}, {"bf16", KERN_BF16}, {"q8_0", KERN_Q8_0}, {"f32", KERN_F32}};
+
 static int choose_kv(const char *name, enum kern_type *out, icp_error *err) {
-    *out = name && !strcmp(name, "f32") ? KERN_F32 : KERN_F16;
-    if (!name || !strcmp(name, "f16") || !strcmp(name, "f32")) return 0;
-    return error_set(err, ICP_EUNSUPPORTED, "KV format \"%s\" is unknown; it may be f16 or f32", name);
+    for (size_t i = 0; i < COUNT_OF(kv_formats); i++)
+        if (!strcmp(name ? name : "f16", kv_formats[i].name)) {
+            *out = kv_formats[i].type;
+            return 0;
+        }
+    return error_set(err, ICP_EUNSUPPORTED,
+                     "KV format \"%s\" is unknown; it may be f16, bf16, q8_0 or f32", name);
 }
 
 static int open_template(icp_model *m, const gguf *g) {
@@ -83,7 +93,8 @@ static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts,
         return error_set(err, ICP_EFORMAT, "the vocabulary has %zu tokens, the embeddings only %zu",
                          tokenizer_n(m->tok), info->n_vocab);
     m->info.isa = kern_isa_name(mo.isa);
-    m->info.kv = mo.kv == KERN_F32 ? "f32" : "f16";
+    for (size_t i = 0; i < COUNT_OF(kv_formats); i++)
+        if (kv_formats[i].type == mo.kv) m->info.kv = kv_formats[i].name;
     m->info.n_vocab = info->n_vocab;
     m->info.n_ctx = info->n_ctx;
     m->info.n_ctx_train = info->n_ctx_train;
@@ -127,6 +138,7 @@ int icp_model_open(const char *path, const icp_model_opts *opts, icp_model **out
     gguf *g;
     TRY(gguf_open(path, &g, err));
     icp_model *m = mem_zero(1, sizeof *m);
+    if (m) pthread_mutex_init(&m->grammar_lock, NULL); /* of the default kind: cannot fail */
     int rc = m ? open_all(m, g, opts ? opts : &defaults, &why)
                : error_set(&why, ICP_ENOMEM, "out of memory");
     gguf_close(&g);
@@ -144,6 +156,7 @@ void icp_model_close(icp_model **mm) {
     *mm = NULL;
     model_close(&m->model);
     jinja_close(&m->chat);
+    api_free_grammars(m);
     tokenizer_close(&m->tok);
     pool_close(&m->pool);
     mem_free(m->template_source);

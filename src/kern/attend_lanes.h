@@ -11,7 +11,7 @@
  * and the lanes run along j, so that every number of c is a chain of its own over k. Rows go in
  * blocks of BLOCK_ROWS, sorted by where the tokens they see end: of causal rows those that see
  * token t are then the last ones of any tile, and a tile ends its shorter chains one by one. A
- * binary16 page is widened once for a block, unless few rows use it.
+ * page of 16-bit numbers is widened once for a block, unless few rows use it.
  *
  *     scratch:   q      [BLOCK_ROWS][ROW_STRIDE]     the block's queries
  *                s      [BLOCK_ROWS][ROW_STRIDE]     scores, then weights
@@ -20,25 +20,25 @@
 #ifndef ATTEND_LANES_H
 #define ATTEND_LANES_H
 
-#include "attend.h"
-#include "lanes.h"
+#include "attend_q8.h"
+#include "ints.h"
 
 enum {
     PANEL = TILE_WIDTH * LANES, /* columns of a tile */
-    FEW_ROWS = 4,               /* up to here binary16 is read as it stands */
+    FEW_ROWS = 4,               /* up to here 16-bit numbers are read as they stand */
 };
 
 /* The right side of a product. */
 typedef struct matrix {
     const void *data;
-    size_t row, panel; /* distances, in numbers */
-    bool half;         /* binary16, as it stands in a page */
-    intptr_t ahead;    /* bytes from there to the page that is read next: fetched meanwhile */
+    size_t row, panel;   /* distances, in numbers */
+    enum kern_type type; /* F32; F16 or BF16 as they stand in a page */
+    intptr_t ahead;      /* bytes from there to the page that is read next: fetched meanwhile */
 } matrix;
 
 static inline matrix from(matrix b, int row, int col) {
     size_t i = (size_t)row * b.row + (size_t)(col / PANEL) * b.panel + (size_t)(col % PANEL);
-    b.data = (const char *)b.data + i * (b.half ? sizeof(uint16_t) : sizeof(float));
+    b.data = (const char *)b.data + i * (b.type == KERN_F32 ? sizeof(float) : sizeof(uint16_t));
     return b;
 }
 
@@ -61,8 +61,12 @@ KERN_INLINE lanes load_some(const float *p, bool whole, int n) {
     return whole ? lanes_load(p) : lanes_load_n(p, n);
 }
 
-KERN_INLINE lanes load_some_f16(const uint16_t *p, bool whole, int n) {
-    return whole ? lanes_load_f16(p) : lanes_load_f16_n(p, n);
+KERN_INLINE lanes load_some_half(enum kern_type type, const uint16_t *p, bool whole, int n) {
+    if (type == KERN_F16) return whole ? lanes_load_f16(p) : lanes_load_f16_n(p, n);
+    if (whole) return lanes_load_bf16(p);
+    uint16_t some[LANES] = {0};
+    memcpy(some, p, (size_t)n * sizeof *p);
+    return lanes_load_bf16(some);
 }
 
 KERN_INLINE void store_some(float *p, lanes x, bool whole, int n) {
@@ -70,8 +74,9 @@ KERN_INLINE void store_some(float *p, lanes x, bool whole, int n) {
 }
 
 /* Rows [first, first + rows) of a product: all columns when whole, otherwise at most LANES. rows,
- * whole and half are constants wherever this is inlined. */
-KERN_INLINE void tile(int rows, bool whole, bool half, const product *p, int first) {
+ * whole and type are constants wherever this is inlined. */
+KERN_INLINE void tile(int rows, bool whole, enum kern_type type, const product *p, int first) {
+    const bool half = type != KERN_F32;
     const int width = whole ? TILE_WIDTH : 1;
     const float *a = p->a + (size_t)first * ROW_STRIDE;
     float *const *c = p->c + first;
@@ -87,7 +92,7 @@ KERN_INLINE void tile(int rows, bool whole, bool half, const product *p, int fir
         const uint16_t *b16 = (const uint16_t *)p->b.data + (size_t)k * p->b.row;
         if (half) fetch(b16, p->b.ahead);
         KERN_UNROLL for (int j = 0; j < width; j++) {
-            b[j] = half ? load_some_f16(b16 + j * LANES, whole, p->cols)
+            b[j] = half ? load_some_half(type, b16 + j * LANES, whole, p->cols)
                         : load_some(b32 + j * LANES, whole, p->cols);
         }
         KERN_UNROLL for (int i = 0; i < rows; i++) {
@@ -104,23 +109,32 @@ KERN_INLINE void tile(int rows, bool whole, bool half, const product *p, int fir
     }
 }
 
-/* Tiles of TILE_ROWS, 4, 3, 2 and 1 rows; of binary16 there are FEW_ROWS at most. */
-KERN_INLINE void tiles(bool whole, bool half, const product *p) {
+/* Tiles of TILE_ROWS, 4, 3, 2 and 1 rows; of 16-bit numbers there are FEW_ROWS at most. */
+KERN_INLINE void tiles(bool whole, enum kern_type type, const product *p) {
     int row = 0;
-    for (; !half && row + TILE_ROWS <= p->n_rows; row += TILE_ROWS)
-        tile(TILE_ROWS, whole, false, p, row);
-    for (; row + 4 <= p->n_rows; row += 4) tile(4, whole, half, p, row);
+    for (; type == KERN_F32 && row + TILE_ROWS <= p->n_rows; row += TILE_ROWS)
+        tile(TILE_ROWS, whole, type, p, row);
+    for (; row + 4 <= p->n_rows; row += 4) tile(4, whole, type, p, row);
     int rest = p->n_rows - row;
-    if (rest == 3) tile(3, whole, half, p, row);
-    if (rest == 2) tile(2, whole, half, p, row);
-    if (rest == 1) tile(1, whole, half, p, row);
+    if (rest == 3) tile(3, whole, type, p, row);
+    if (rest == 2) tile(2, whole, type, p, row);
+    if (rest == 1) tile(1, whole, type, p, row);
+}
+
+KERN_INLINE void multiply_type(enum kern_type type, const product *p) {
+    if (p->cols == PANEL)
+        tiles(true, type, p);
+    else
+        tiles(false, type, p);
 }
 
 static void multiply(const product *p) {
-    if (p->cols == PANEL)
-        p->b.half ? tiles(true, true, p) : tiles(true, false, p);
+    if (p->b.type == KERN_F32)
+        multiply_type(KERN_F32, p);
+    else if (p->b.type == KERN_F16)
+        multiply_type(KERN_F16, p);
     else
-        p->b.half ? tiles(false, true, p) : tiles(false, false, p);
+        multiply_type(KERN_BF16, p);
 }
 
 /* ---- a block of rows ------------------------------------------------------------------------ */
@@ -168,17 +182,17 @@ static inline int end_in(const block *b, int row, int page) {
 static matrix matrix_of(const block *b, const void *numbers, const void *next, int n_rows,
                         int n_cols) {
     const intptr_t ahead = (intptr_t)next - (intptr_t)numbers;
-    if (b->a->kv == KERN_F32) return (matrix){numbers, n_cols, PANEL, false, 0};
-    if (b->n_rows <= FEW_ROWS) return (matrix){numbers, n_cols, PANEL, true, ahead};
+    if (b->a->kv == KERN_F32) return (matrix){numbers, n_cols, PANEL, KERN_F32, 0};
+    if (b->n_rows <= FEW_ROWS) return (matrix){numbers, n_cols, PANEL, b->a->kv, ahead};
     const uint16_t *half = numbers;
     for (int i = 0; i < n_rows; i++, half += n_cols)
         for (int col = 0; col < n_cols; col += LANES) {
             bool whole = n_cols - col >= LANES;
             fetch(half + col, ahead);
             lanes_store(b->wide + (col / PANEL * n_rows + i) * PANEL + col % PANEL,
-                        load_some_f16(half + col, whole, n_cols - col));
+                        load_some_half(b->a->kv, half + col, whole, n_cols - col));
         }
-    return (matrix){b->wide, PANEL, (size_t)n_rows * PANEL, false, 0};
+    return (matrix){b->wide, PANEL, (size_t)n_rows * PANEL, KERN_F32, 0};
 }
 
 /* The scores of one page; those of tokens that a row does not see are written and never read. */
@@ -276,6 +290,10 @@ static void find_pages(const block *b, int *first, int *end) {
 }
 
 static void attend(const kern_attend *a) {
+    if (a->kv == KERN_Q8_0) {
+        q8_attend_ref(a);
+        return;
+    }
     block b = {.a = a, .q = a->scratch};
     b.s = b.q + BLOCK_ROWS * ROW_STRIDE;
     b.wide = b.s + BLOCK_ROWS * ROW_STRIDE;
@@ -294,19 +312,25 @@ static void attend(const kern_attend *a) {
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
-static void narrow(int d, const float *x, uint16_t *out) {
+static void narrow(enum kern_type kv, int d, const float *x, uint16_t *out) {
     int j;
+    if (kv == KERN_BF16) {
+        for (j = 0; j < d; j++) out[j] = bf16_of_f32(x[j]);
+        return;
+    }
     for (j = 0; j + LANES <= d; j += LANES) lanes_store_f16(out + j, lanes_load(x + j));
     lanes_store_f16(out + j, lanes_load_n(x + j, d - j));
 }
 
 static void kv_put(enum kern_type kv, int dk, int dv, void *block, int slot, const float *k,
                    const float *v) {
-    if (kv == KERN_F16) {
+    if (kv == KERN_Q8_0) {
+        q8_put_ref(dk, dv, block, slot, k, v);
+    } else if (kv != KERN_F32) {
         uint16_t row[KERN_MAX_HEAD + LANES], *numbers = block;
-        narrow(dk, k, row);
+        narrow(kv, dk, k, row);
         for (int j = 0; j < dk; j++) numbers[(size_t)j * KERN_PAGE + slot] = row[j];
-        narrow(dv, v, row);
+        narrow(kv, dv, v, row);
         memcpy(numbers + (size_t)dk * KERN_PAGE + (size_t)slot * dv, row, dv * sizeof *row);
     } else {
         float *numbers = block;

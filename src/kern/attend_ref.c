@@ -17,16 +17,17 @@
  *
  * Tokens that a row does not see have no part in it, whatever their bytes are: pages are not
  * cleared. A NaN that is seen makes l and o NaN. */
-#include "attend.h"
+#include "attend_q8.h"
 #include "vector.h"
 
 #include <math.h>
 
 static size_t size_of_number(enum kern_type kv) {
-    return kv == KERN_F16 ? 2 : 4;
+    return kv == KERN_F32 ? 4 : 2;
 }
 
 size_t kern_kv_size(enum kern_type kv, int dk, int dv) {
+    if (kv == KERN_Q8_0) return q8_size(dk, dv);
     return (size_t)KERN_PAGE * (size_t)(dk + dv) * size_of_number(kv);
 }
 
@@ -37,25 +38,35 @@ size_t kern_attend_scratch(int dk, int dv) {
 }
 
 static float number(enum kern_type kv, const void *block, size_t index) {
-    return kv == KERN_F16 ? f32_of_f16(((const uint16_t *)block)[index])
-                          : ((const float *)block)[index];
+    const uint16_t *halves = block;
+    return kv == KERN_F32   ? ((const float *)block)[index]
+           : kv == KERN_F16 ? f32_of_f16(halves[index])
+                            : f32_of_bf16(halves[index]);
 }
 
 static void put(enum kern_type kv, void *block, size_t index, float x) {
-    if (kv == KERN_F16)
-        ((uint16_t *)block)[index] = f16_of_f32(x);
-    else
+    if (kv == KERN_F32)
         ((float *)block)[index] = x;
+    else
+        ((uint16_t *)block)[index] = kv == KERN_F16 ? f16_of_f32(x) : bf16_of_f32(x);
 }
 
 static void kv_put(enum kern_type kv, int dk, int dv, void *block, int slot, const float *k,
                    const float *v) {
+    if (kv == KERN_Q8_0) {
+        q8_put_ref(dk, dv, block, slot, k, v);
+        return;
+    }
     size_t values = (size_t)dk * KERN_PAGE;
     for (int j = 0; j < dk; j++) put(kv, block, (size_t)j * KERN_PAGE + slot, k[j]);
     for (int j = 0; j < dv; j++) put(kv, block, values + (size_t)slot * dv + j, v[j]);
 }
 
 static void kv_copy(enum kern_type kv, int dk, int dv, void *to, const void *from, int n) {
+    if (kv == KERN_Q8_0) {
+        q8_copy(dk, dv, to, from, n);
+        return;
+    }
     size_t number_sz = size_of_number(kv), row_sz = KERN_PAGE * number_sz;
     for (size_t j = 0; j < (size_t)dk; j++)
         memcpy((char *)to + j * row_sz, (const char *)from + j * row_sz, n * number_sz);
@@ -87,6 +98,10 @@ static void attend_row(const kern_attend *a, const float *q, int begin, int end,
 }
 
 static void attend(const kern_attend *a) {
+    if (a->kv == KERN_Q8_0) {
+        q8_attend_ref(a);
+        return;
+    }
     for (int row = 0; row < a->n_rows; row++)
         attend_row(a, a->q[row], a->begin[row], a->end[row], a->partial[row]);
 }

@@ -22,8 +22,7 @@ static int32_t round_even(float x) {
     return (int32_t)(bits_of_f32(x + 0x1.8p23f) - bits_of_f32(0x1.8p23f));
 }
 
-/* Quantises n numbers; returns d. */
-static float quantise(int n, const float *x, int8_t *q) {
+float kern_quantise(int n, const float *x, int8_t *q) {
     uint32_t bits = 0; /* of |x|: ordered like the numbers, NaN above infinity */
     for (int i = 0; i < n; i++) {
         uint32_t magnitude = bits_of_f32(x[i]) & 0x7fffffff;
@@ -50,14 +49,14 @@ static void act_row(enum kern_type type, int k, const float *x, void *row) {
         break;
     case KERN_FORM_32:
         for (kern_act *a = (kern_act *)(q + k); k > 0; k -= 32, x += 32, q += 32, a++) {
-            float d = quantise(32, x, q);
+            float d = kern_quantise(32, x, q);
             int32_t sum = sum_of(32, q);
             *a = (kern_act){d, d * (float)sum, -8 * sum, -16 * sum, -128 * sum};
         }
         break;
     case KERN_FORM_256:
         for (kern_act256 *a = (kern_act256 *)(q + k); k > 0; k -= 256, x += 256, a++) {
-            a->d = quantise(256, x, q);
+            a->d = kern_quantise(256, x, q);
             for (int j = 0; j < 16; j++, q += 16) a->sum16[j] = (int16_t)sum_of(16, q);
             for (int j = 0; j < 8; j++)
                 a->sum32[j] = (int16_t)(a->sum16[2 * j] + a->sum16[2 * j + 1]);

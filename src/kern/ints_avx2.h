@@ -95,9 +95,9 @@ static inline void ints_store_bytes(int8_t *p, ints x) {
                                                    _mm256_extracti128_si256(words, 1)));
 }
 
-static inline lanes lanes_load_bf16(const uint8_t *p) {
-    ints x = {_mm256_cvtepu16_epi32(_mm_load_si128((const __m128i *)p)),
-              _mm256_cvtepu16_epi32(_mm_load_si128((const __m128i *)p + 1))};
+static inline lanes lanes_load_bf16(const void *p) {
+    ints x = {_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
+              _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p + 1))};
     return (lanes){_mm256_castsi256_ps(_mm256_slli_epi32(x.lo, 16)),
                    _mm256_castsi256_ps(_mm256_slli_epi32(x.hi, 16))};
 }

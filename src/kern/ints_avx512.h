@@ -78,8 +78,8 @@ static inline void ints_store_bytes(int8_t *p, ints x) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x));
 }
 
-static inline lanes lanes_load_bf16(const uint8_t *p) {
-    __m512i x = _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)p));
+static inline lanes lanes_load_bf16(const void *p) {
+    __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
 }
 

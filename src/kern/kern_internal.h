@@ -132,6 +132,10 @@ static inline const kern_act *kern_act_blocks(const void *row, int k) {
     return (const kern_act *)((const char *)row + k);
 }
 
+/* Quantises n numbers to ±127 as the activations of products are, for scalar code; returns d
+ * (gemm_ref.c). */
+float kern_quantise(int n, const float *x, int8_t *q);
+
 static inline const kern_act256 *kern_act_blocks256(const void *row, int k) {
     return (const kern_act256 *)((const char *)row + k);
 }
@@ -206,6 +210,13 @@ static inline uint16_t f16_of_f32(float x) {
         return (uint16_t)(sign | (bits_of_f32(f32_of_bits(magnitude) + 0.5f) - 0x3f000000));
     uint32_t rounded = magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1);
     return (uint16_t)(sign | rounded >> 13);
+}
+
+/* binary32 to bfloat16, to nearest even. */
+static inline uint16_t bf16_of_f32(float x) {
+    uint32_t bits = bits_of_f32(x);
+    bool is_nan = (bits & 0x7fffffff) > 0x7f800000; /* quiet, payload cut */
+    return (uint16_t)(is_nan ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 static inline float f32_of_bf16(uint16_t h) {
