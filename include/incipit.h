@@ -92,8 +92,15 @@ typedef struct icp_chat_parser_opts {
     const char *tools_json; /* `tools` of the request, a list; NULL: calls stay text */
     const int32_t *prompt;  /* its end tells whether the answer begins as reasoning */
     size_t n_prompt;
+    const char *begun;      /* what the prompt has of the answer, from icp_chat_force; NULL: nothing */
     bool keep_special;      /* control tokens that are no markers stay in content */
 } icp_chat_parser_opts;
+
+/* Makes the answer to a prompt be a call of one of tools_json (a list): appends what such an answer
+ * begins with to the prompt, and tells the JSON schema that what is generated must follow. begun and
+ * schema: icp_free. ICP_EFORMAT: tools_json; ICP_ENOMEM. */
+int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *prompt, char **begun,
+                   char **schema, icp_error *err);
 
 /* Nothing of opts need outlive the call. ICP_EFORMAT: tools_json; ICP_ENOMEM. */
 int icp_chat_parser_open(const icp_model *m, const icp_chat_parser_opts *opts,
@@ -102,9 +109,34 @@ void icp_chat_parser_close(icp_chat_parser **p);
 /* Takes an event (TOKEN, FINISH) of a request with keep_special; others say nothing. What the last
  * one told must have been taken before. ICP_ENOMEM. */
 int icp_chat_parser_put(icp_chat_parser *p, const icp_event *event);
-/* The next delta of that event; its text is valid until the next put. */
+/* The next delta of that event, or of what was begun; its text is valid until the next put. */
 bool icp_chat_parser_next(icp_chat_parser *p, icp_chat_delta *delta);
 size_t icp_chat_parser_reasoning(const icp_chat_parser *p); /* tokens that were reasoning so far */
+
+/* ---- grammars ------------------------------------------------------------------------------- */
+
+/* What a text must follow, for icp_request_opts.grammar: compiled once, used by any number of
+ * requests. Each refers to it, and it may be released at any time; the model must live longer than
+ * all of them. Failures have a sentence. ICP_EINVALID: the source is malformed, or no finite text
+ * follows it; ICP_EUNSUPPORTED: it asks for what cannot be enforced; ICP_ELIMIT: it is too complex;
+ * ICP_ENOMEM. A token that prints as nothing, as control tokens do, never fits. */
+
+/* A JSON Schema (2020-12). Every text is JSON that is valid under it, and has the properties of
+ * objects in the order of the schema; objects that list properties are closed unless
+ * additionalProperties says otherwise. */
+int icp_grammar_from_schema(icp_model *m, const char *json, size_t len, icp_grammar **out,
+                            icp_error *err);
+int icp_grammar_from_json(icp_model *m, icp_grammar **out, icp_error *err); /* any JSON object */
+/* llama.cpp's notation; the text is the rule `root`. Left recursion is not supported. */
+int icp_grammar_from_gbnf(icp_model *m, const char *text, size_t len, icp_grammar **out,
+                          icp_error *err);
+/* The whole text matches. Without look-around, back-references, word boundaries, flags. */
+int icp_grammar_from_regex(icp_model *m, const char *text, size_t len, icp_grammar **out,
+                           icp_error *err);
+/* One of n texts, which are UTF-8 and not empty. */
+int icp_grammar_from_choices(icp_model *m, const char *const *texts, size_t n, icp_grammar **out,
+                             icp_error *err);
+void icp_grammar_free(icp_grammar **g); /* NULL is fine */
 
 /* ---- engine --------------------------------------------------------------------------------- */
 

@@ -173,13 +173,28 @@ static bool is_special(void *arg, const char *text, size_t len) {
     return tokenizer_find(m->tok, name) >= 0;
 }
 
-static int begin_answer(icp_chat_parser *p, const int32_t *prompt, size_t n_prompt) {
+static int begin_answer(icp_chat_parser *p, const int32_t *prompt, size_t n_prompt,
+                        const char *begun) {
     buf tail = {0};
-    size_t n = MIN(n_prompt, PROMPT_TAIL);
+    size_t n = MIN(n_prompt, PROMPT_TAIL), n_begun = begun ? strlen(begun) : 0;
     int rc = n ? tokenizer_decode(p->model->tok, prompt + n_prompt - n, n, false, &tail) : 0;
-    if (rc == 0 && tail.len) rc = chat_parser_prompt(p->parser, tail.data, tail.len);
+    if (rc == 0 && tail.len > n_begun)
+        rc = chat_parser_prompt(p->parser, tail.data, tail.len - n_begun);
+    if (rc == 0 && n_begun) rc = chat_parser_begin(p->parser, begun, n_begun);
     buf_fini(&tail);
     return rc;
+}
+
+static int open_parser(icp_chat_parser *p, const icp_chat_parser_opts *opts, icp_error *err) {
+    chat_parser_opts inner = {.style = p->model->style,
+                              .tools_json = opts->tools_json,
+                              .keep_special = opts->keep_special,
+                              .is_special = is_special,
+                              .arg = (void *)p->model};
+    if (opts->begun) inner.style.calls = chat_force_dialect(&inner.style, opts->tools_json);
+    TRY(chat_parser_open(&inner, &p->parser, err));
+    int rc = begin_answer(p, opts->prompt, opts->n_prompt, opts->begun);
+    return rc < 0 ? error_set(err, rc, "cannot read the prompt's end: %s", icp_strerror(rc)) : 0;
 }
 
 int icp_chat_parser_open(const icp_model *m, const icp_chat_parser_opts *opts,
@@ -189,21 +204,58 @@ int icp_chat_parser_open(const icp_model *m, const icp_chat_parser_opts *opts,
     p->model = m;
     detok_init(&p->text, m->tok, false);
     p->text.begun = true;
-    const chat_parser_opts inner = {.style = m->style,
-                                    .tools_json = opts->tools_json,
-                                    .keep_special = opts->keep_special,
-                                    .is_special = is_special,
-                                    .arg = (void *)m};
-    int rc = chat_parser_open(&inner, &p->parser, err);
-    if (rc == 0) {
-        rc = begin_answer(p, opts->prompt, opts->n_prompt);
-        if (rc < 0) error_set(err, rc, "cannot read the prompt's end: %s", icp_strerror(rc));
-    }
+    int rc = open_parser(p, opts, err);
     if (rc < 0)
         icp_chat_parser_close(&p);
     else
         *out = p;
     return rc;
+}
+
+/* Whether the answer to a prompt begins as reasoning. */
+static int begins_thinking(const icp_model *m, const icp_tokens *prompt, bool *out) {
+    const icp_chat_parser_opts opts = {.prompt = prompt->id, .n_prompt = prompt->n};
+    icp_chat_parser *p = NULL;
+    TRY(icp_chat_parser_open(m, &opts, &p, NULL));
+    *out = chat_parser_thinking(p->parser);
+    icp_chat_parser_close(&p);
+    return 0;
+}
+
+static int append_tokens(const icp_model *m, const jinja_text *text, icp_tokens *to) {
+    icp_tokens more = {0};
+    TRY(api_encode(m, text->text.data ? text->text.data : "", text->text.len,
+                   (const uint8_t *)text->origin.data, 0, &more, NULL));
+    int32_t *ids = mem_resize(to->id, to->n + more.n + 1, sizeof *ids);
+    if (ids) {
+        memcpy(ids + to->n, more.id, more.n * sizeof *ids);
+        to->id = ids;
+        to->n += more.n;
+    }
+    icp_tokens_free(&more);
+    return ids ? 0 : ICP_ENOMEM;
+}
+
+int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *prompt, char **begun,
+                   char **schema, icp_error *err) {
+    jinja_text begin = {0};
+    buf rest = {0};
+    bool thinking = false;
+    int rc = begins_thinking(m, prompt, &thinking);
+    if (rc == 0) rc = chat_force(&m->style, tools_json, thinking, &begin, &rest);
+    buf_puts(&begin.text, "");
+    if (rc == 0 && begin.text.failed) rc = ICP_ENOMEM;
+    if (rc == 0) rc = append_tokens(m, &begin, prompt);
+    if (rc < 0) {
+        buf_fini(&rest);
+        jinja_text_fini(&begin);
+        return error_set(err, rc, "cannot begin a call: %s", icp_strerror(rc));
+    }
+    *begun = begin.text.data;
+    *schema = rest.data;
+    begin.text = (buf){0};
+    jinja_text_fini(&begin);
+    return 0;
 }
 
 void icp_chat_parser_close(icp_chat_parser **pp) {

@@ -117,26 +117,53 @@ static void drain(generation *g, choice *c) {
     while (icp_chat_parser_next(c->parser, &delta)) tell(g, c, &delta);
 }
 
-bool answers_open(generation *g, const tool_choice *tools, reply *error) {
-    const char *json = NULL;
-    if (tools->tools) {
-        json = json_object_to_json_string_ext(tools->tools, JSON_C_TO_STRING_PLAIN |
-                                                                JSON_C_TO_STRING_NOSLASHESCAPE);
-        if (!json) return reply_error(error, 503, NULL, NULL, "Out of memory."), false;
-    }
-    g->one_call = tools->single;
-    g->opts.request.keep_special = true; /* markers are special tokens */
+/* What is generated must follow a JSON schema. */
+static bool constrain(generation *g, const char *schema, reply *error) {
+    reply_error(error, 400, "unsupported", "tool_choice",
+                "'tool_choice' other than 'auto' and 'none' is not supported yet.");
+    return false;
+}
+
+/* Makes every answer begin as a call; *begun is what it begins with, icp_free. */
+static bool force(generation *g, const char *tools, char **begun, reply *error) {
+    icp_error err = {0};
+    char *schema = NULL;
+    if (icp_chat_force(g->call->server->model, tools, &g->prompts[0].ids, begun, &schema, &err) < 0)
+        return reply_icp_error(error, &err, "tools"), false;
+    bool ok = constrain(g, schema, error);
+    icp_free(schema);
+    return ok;
+}
+
+static bool open_parsers(generation *g, const char *tools, const char *begun, reply *error) {
     for (size_t i = 0; i < count_choices(g); i++) {
         const icp_tokens *prompt = &g->choices[i].prompt->ids;
-        const icp_chat_parser_opts opts = {.tools_json = json,
+        const icp_chat_parser_opts opts = {.tools_json = tools,
                                            .prompt = prompt->id,
                                            .n_prompt = prompt->n,
+                                           .begun = begun,
                                            .keep_special = !g->opts.skip_special};
         icp_error err = {0};
         if (icp_chat_parser_open(g->call->server->model, &opts, &g->choices[i].parser, &err) < 0)
             return reply_icp_error(error, &err, "tools"), false;
     }
     return true;
+}
+
+bool answers_open(generation *g, const tool_choice *choice, reply *error) {
+    const char *tools = NULL;
+    char *begun = NULL;
+    if (choice->tools) {
+        tools = json_object_to_json_string_ext(choice->tools, JSON_C_TO_STRING_PLAIN |
+                                                                  JSON_C_TO_STRING_NOSLASHESCAPE);
+        if (!tools) return reply_error(error, 503, NULL, NULL, "Out of memory."), false;
+    }
+    g->one_call = choice->single;
+    g->opts.request.keep_special = true; /* markers are special tokens */
+    bool ok = (!choice->required || force(g, tools, &begun, error)) &&
+              open_parsers(g, tools, begun, error);
+    icp_free(begun);
+    return ok;
 }
 
 void answer_take(generation *g, choice *c, const icp_event *e) {

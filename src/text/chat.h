@@ -4,6 +4,7 @@
  *   chat_dialects.c  the tables: which markers and which syntax of calls
  *   chat_caps.c      what a template can do, found out by rendering small conversations
  *   chat_input.c     messages and tools, made to fit a template
+ *   chat_force.c     answers that must be calls
  *   chat_parser.c    an answer's text to deltas; chat_calls.c, chat_values.c: the syntaxes of calls
  */
 #ifndef CHAT_H
@@ -44,6 +45,8 @@ typedef struct chat_dialect {
     const char *name_until; /* NAMED: … and before this; KEYED: before any of these characters */
     const char *id_after; /* NAMED: the model gives ids, after this text ("": from the start) … */
     const char *id_until; /* … and before this */
+    const char *head;     /* a call's beginning, '$' for the name, after which only arguments are
+                           * wanted,     as JSON; NULL: there is no such thing */
     const char *key;      /* KEYED: before a key */
     const char *key_until; /* KEYED: ends a key: any of these characters */
     const char *value;     /* KEYED: after key and attributes; NULL: the value follows the key */
@@ -70,6 +73,7 @@ typedef struct chat_channels {
     const char *message; /* between header and body */
     const char *end[3];  /* after a body */
     const char *thought; /* word in the header of reasoning */
+    const char *answer;  /* a header that begins the answer proper */
     const char *call;    /* … of a call: the name follows; NULL: calls stand in the body */
 } chat_channels;
 
@@ -106,6 +110,9 @@ enum chat_origin { CHAT_ORDINARY, CHAT_SPECIAL, CHAT_CONTROL };
 /* What the prompt ends with, where the template has written the answer's beginning. Before any put.
  * Only the template's own bytes should be in it. ICP_ENOMEM. */
 int chat_parser_prompt(chat_parser *p, const char *text, size_t len);
+/* The answer's beginning, which the prompt has already; what it tells is to be taken. ICP_ENOMEM.
+ */
+int chat_parser_begin(chat_parser *p, const char *text, size_t len);
 /* Whether an answer to such a prompt begins as reasoning. */
 bool chat_parser_thinking(const chat_parser *p);
 /* More of the answer. SPECIAL, CONTROL: text is (the beginning or the rest of) one special token;
@@ -117,6 +124,16 @@ int chat_parser_finish(chat_parser *p);
 /* The next delta since the last clear; its text is valid until the next put. */
 bool chat_parser_next(chat_parser *p, icp_chat_delta *delta);
 void chat_parser_clear(chat_parser *p);
+
+/* ---- forced calls (chat_force.c) ------------------------------------------------------------- */
+
+/* How an answer becomes a call of one of the tools: what it begins with, and the JSON schema that
+ * the rest must follow. thinking: the prompt has begun the reasoning. Both are appended to. The
+ * parser of such an answer has chat_force_dialect. ICP_EFORMAT: tools_json is no list, or empty;
+ * ICP_ENOMEM. */
+int chat_force(const chat_style *style, const char *tools_json, bool thinking, jinja_text *begun,
+               buf *schema);
+const chat_dialect *chat_force_dialect(const chat_style *style, const char *tools_json);
 
 /* ---- templates and messages (chat_caps.c, chat_input.c) -------------------------------------- */
 

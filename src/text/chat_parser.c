@@ -500,9 +500,11 @@ static bool ends_with(const char *text, size_t len, const char *end) {
 /* The template's own text, which may be any marker. */
 static int put_trusted(chat_parser *p, const char *text, size_t len) {
     const char any = ORIGIN_GOES_ON | ORIGIN_BEGINS | ORIGIN_CONTROL;
-    int rc = put(p, text, len, any, any);
-    chat_parser_clear(p);
-    return rc;
+    return put(p, text, len, any, any);
+}
+
+int chat_parser_begin(chat_parser *p, const char *text, size_t len) {
+    return put_trusted(p, text, len);
 }
 
 int chat_parser_prompt(chat_parser *p, const char *text, size_t len) {

@@ -30,13 +30,29 @@ static bool has_order(const icp_chat_parser_opts *opts, const char *order) {
 int icp_chat_parser_open(const icp_model *m, const icp_chat_parser_opts *opts,
                          icp_chat_parser **out, icp_error *err) {
     icp_chat_parser *p = calloc(1, sizeof *p);
-    const chat_parser_opts inner = {.style = chat_style_named("qwen3-coder"),
-                                    .tools_json = opts->tools_json,
-                                    .keep_special = opts->keep_special};
+    chat_parser_opts inner = {.style = chat_style_named("qwen3-coder"),
+                              .tools_json = opts->tools_json,
+                              .keep_special = opts->keep_special};
+    if (opts->begun) inner.style = chat_style_named("generic");
     int rc = chat_parser_open(&inner, &p->parser, err);
+    if (rc == 0 && opts->begun) rc = chat_parser_begin(p->parser, opts->begun, strlen(opts->begun));
     if (rc == 0 && has_order(opts, "@opened;")) rc = chat_parser_prompt(p->parser, "<think>", 7);
     if (rc < 0) icp_chat_parser_close(&p);
     *out = p;
+    return rc;
+}
+
+int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *prompt, char **begun,
+                   char **schema, icp_error *err) {
+    chat_style style = chat_style_named("qwen3-coder");
+    jinja_text begin = {0};
+    buf rest = {0};
+    int rc = chat_force(&style, tools_json, false, &begin, &rest);
+    *begun = strdup(begin.text.data ? begin.text.data : "");
+    *schema = strdup(rest.data ? rest.data : "");
+    buf_fini(&begin.text);
+    buf_fini(&begin.origin);
+    buf_fini(&rest);
     return rc;
 }
 

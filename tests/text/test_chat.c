@@ -23,6 +23,9 @@
     "\"description\":\"c\"},\"days\":{\"type\":\"integer\",\"description\":\"d\"}},"               \
     "\"required\":[\"city\"]}}}]"
 
+#define TWO_TOOLS                                                                                  \
+    "[{\"type\":\"function\",\"function\":{\"name\":\"a\"}},{\"name\":\"b\",\"parameters\":{}}]"
+
 #define BAR "\uFF5C"
 #define LOW "\u2581"
 #define DS(text) "<" BAR "tool" LOW text BAR ">"
@@ -389,6 +392,68 @@ static void test_provenance(void **state) {
     buf_fini(&t.text);
 }
 
+/* ---- forced calls --------------------------------------------------------------------------- */
+
+/* What an answer is made to begin with, and a rest that follows the schema, are a call. */
+static void test_force(void **state) {
+    static const struct {
+        const char *dialect, *tools, *begun, *rest, *told;
+        bool thinking;
+    } table[] = {
+        {"hermes", TOOLS, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ", A1,
+         W("0") A1 "|. ", false},
+        {"hermes", TOOLS, "</think>\n\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ",
+         A1, W("0") A1 "|. ", true},
+        {"mistral", TOOLS, "[TOOL_CALLS]get_weather[ARGS]", A1, W("0") A1 "|. ", false},
+        {"kimi-k2", TOOLS,
+         "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_"
+         "argument_begin|>",
+         A1, "|T get_weather#0 functions.get_weather:0|A " A1 "|. ", false},
+        {"deepseek-r1", TOOLS,
+         DS("calls" LOW "begin")
+             DS("call" LOW "begin") "function" DS("sep") "get_weather\n```json\n",
+         A1, W("0") A1 "|. ", false},
+        {"harmony", TOOLS,
+         "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>", A1,
+         W("0") A1 "|. ", false},
+        {"qwen3-coder", TOOLS, "", "{\"name\":\"get_weather\",\"arguments\":" A1 "}",
+         W("0") A1 "|. ", false},
+        {"hermes", TWO_TOOLS, "", "{\"name\": \"b\", \"arguments\": {}}", "|T b#0|A {}|. ", false},
+        {"harmony", TWO_TOOLS, "<|channel|>final<|message|>",
+         "{\"name\": \"b\", \"arguments\": {}}", "|T b#0|A {}|. ", false},
+    };
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        chat_style style = chat_style_named(table[i].dialect);
+        jinja_text begun = {0};
+        buf schema = {0};
+        assert_int_equal(chat_force(&style, table[i].tools, table[i].thinking, &begun, &schema), 0);
+        buf_puts(&begun.text, "");
+        assert_string_equal(begun.text.data, table[i].begun);
+        json_object *parsed = json_tokener_parse(schema.data);
+        assert_true(json_object_is_type(parsed, json_type_object));
+        json_object_put(parsed);
+        style.calls = chat_force_dialect(&style, table[i].tools);
+        struct feed f = {.style = style, .tools = table[i].tools};
+        struct told t = {.last = -1};
+        chat_parser *p = open_parser(&f);
+        if (table[i].thinking) assert_int_equal(chat_parser_prompt(p, "<think>\n", 8), 0);
+        assert_int_equal(chat_parser_begin(p, begun.text.data, begun.text.len), 0);
+        take(p, &t);
+        for (const char *c = table[i].rest; *c; c++) put(p, c, 1, &t);
+        chat_parser_clear(p);
+        assert_int_equal(chat_parser_finish(p), 0);
+        take(p, &t);
+        assert_string_equal(t.text.data, table[i].told);
+        chat_parser_close(&p);
+        buf_fini(&t.text);
+        buf_fini(&schema);
+        jinja_text_fini(&begun);
+    }
+    chat_style style = chat_style_named("hermes");
+    assert_int_equal(chat_force(&style, "[]", false, NULL, NULL), ICP_EFORMAT);
+    assert_int_equal(chat_force(&style, "{", false, NULL, NULL), ICP_EFORMAT);
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
 static void test_no_memory(void **state) {
@@ -510,6 +575,125 @@ static bool round_trip(struct template *t, const char *path) {
     return same;
 }
 
+/* Templates of our own, each with one habit of the published ones. */
+#define LOOP(body) "{% for m in messages %}" body "{% endfor %}"
+#define GO "{% if add_generation_prompt %}<|a|>{% endif %}"
+#define NATIVE(arguments)                                                                          \
+    "{% if tools %}Tools: {{ tools|tojson }}{% endif %}" LOOP(                                     \
+        "<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls %}<tool_call>{\"name\": "         \
+        "\"{{ c.function.name }}\", \"arguments\": " arguments "}</tool_call>{% endfor %}<|end|>") \
+        GO
+#define PLAIN LOOP("<|{{ m.role }}|>{{ m.content }}<|end|>") GO
+#define NO_SYSTEM                                                                                  \
+    LOOP("{% if m.role not in ['user', 'assistant'] %}{{ raise_exception('no') }}{% endif %}"      \
+         "<|{{ m.role }}|>{{ m.content }}<|end|>")                                                 \
+    GO
+#define PARTS LOOP("<|{{ m.role }}|>{% for p in m.content %}{{ p.text }}{% endfor %}<|end|>") GO
+#define THINKS PLAIN "{% if add_generation_prompt %}<think>\n{% endif %}{# </think> #}"
+#define SHORT                                                                                      \
+    LOOP("{% for c in m.tool_calls %}{% if c.id|length != 9 %}{{ raise_exception('id') }}{% "      \
+         "endif %}{% endfor %}")                                                                   \
+    NATIVE("{{ c.function.arguments|tojson }}")
+
+static void check_render(const char *source, const char *messages, bool tools,
+                         const char *expected) {
+    struct template t = {0};
+    if (!open_template(&t, source)) fail_msg("%s", source);
+    char *text = render_chat(&t, messages, tools, false);
+    if (!text || strcmp(text, expected) != 0) fail_msg("%s\n%s", text ? text : "raised", expected);
+    mem_free(text);
+    jinja_close(&t.jinja);
+}
+
+#define CITY CALLED("call_1", "{\\\"city\\\": \\\"Ulm\\\"}")
+#define DEVELOPER "{\"role\":\"developer\",\"content\":\"Be brief.\"}"
+
+static void test_input(void **state) {
+    /* objects where the template prints JSON, strings where it prints strings; nulls are dropped */
+    check_render(
+        NATIVE("{{ c.function.arguments|tojson }}"), "[" ASK "," SAID("null", CITY) "]", false,
+        "<|user|>HELLO<|end|><|assistant|><tool_call>{\"name\": \"get_weather\", \"arguments\": "
+        "{\"city\": \"Ulm\"}}</tool_call><|end|>");
+    check_render(
+        NATIVE("{{ c.function.arguments + '' }}"), "[" ASK "," SAID("null", CITY) "]", false,
+        "<|user|>HELLO<|end|><|assistant|><tool_call>{\"name\": \"get_weather\", \"arguments\": "
+        "{\"city\": \"Ulm\"}}</tool_call><|end|>");
+    /* developer is system, and where there is none it begins the user's message */
+    check_render(PLAIN, "[" DEVELOPER "," ASK "]", false,
+                 "<|system|>Be brief.<|end|><|user|>HELLO<|end|>");
+    check_render(NO_SYSTEM, "[" DEVELOPER "," ASK "]", false, "<|user|>Be brief.\n\nHELLO<|end|>");
+    check_render(NO_SYSTEM, "[" ASK "," DEVELOPER "]", false,
+                 "<|user|>HELLO<|end|><|user|>Be brief.<|end|>");
+    /* parts and strings */
+    check_render(PARTS, "[" ASK "]", false, "<|user|>HELLO<|end|>");
+    check_render(
+        PLAIN,
+        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\","
+        "\"text\":\"b\"}]}]",
+        false, "<|user|>a\nb<|end|>");
+    /* calls and results that a template has no words for */
+    check_render(
+        PLAIN,
+        "[" SAID("\"x\"",
+                 CITY) ",{\"role\":\"tool\",\"tool_call_id\":\"call_1\",\"content\":\"rain\"}]",
+        false,
+        "<|assistant|>x\n<tool_call>\n{ \"name\": \"get_weather\", \"arguments\": { \"city\": "
+        "\"Ulm\" } }\n"
+        "</tool_call><|end|><|user|><tool_response>\nrain\n</tool_response><|end|>");
+}
+
+static void test_caps(void **state) {
+    struct template t = {0};
+    assert_true(open_template(&t, NATIVE("{{ c.function.arguments|tojson }}")));
+    assert_string_equal(t.caps.dialect, "hermes");
+    assert_true(t.caps.tools && t.caps.tool_calls && t.caps.parallel_calls && t.caps.tool_results);
+    assert_true(t.caps.object_arguments && t.caps.system && !t.caps.thinks && !t.caps.short_ids);
+    assert_true(round_trip(&t, "native"));
+    jinja_close(&t.jinja);
+    assert_true(open_template(&t, NATIVE("{{ c.function.arguments + '' }}")));
+    assert_true(t.caps.tool_calls && !t.caps.object_arguments);
+    assert_true(round_trip(&t, "native, strings"));
+    jinja_close(&t.jinja);
+    assert_true(open_template(&t, PLAIN));
+    assert_string_equal(t.caps.dialect, "generic");
+    assert_true(!t.caps.tools && !t.caps.tool_calls && t.caps.system && !t.caps.list_content);
+    char *text = render_chat(&t, "[" ASK "]", true, true);
+    assert_non_null(strstr(text, "get_weather"));
+    assert_non_null(strstr(text, "<tool_call>"));
+    mem_free(text);
+    jinja_close(&t.jinja);
+    assert_true(open_template(&t, NO_SYSTEM));
+    assert_false(t.caps.system);
+    jinja_close(&t.jinja);
+    assert_true(open_template(&t, PARTS));
+    assert_true(t.caps.list_content);
+    jinja_close(&t.jinja);
+    assert_true(open_template(&t, THINKS));
+    assert_true(t.caps.thinks);
+    jinja_close(&t.jinja);
+    assert_true(open_template(&t, SHORT));
+    assert_true(t.caps.short_ids);
+    assert_true(round_trip(&t, "short ids"));
+    jinja_close(&t.jinja);
+}
+
+static void test_bad_arguments(void **state) {
+    icp_chat_caps caps = {
+        .object_arguments = true, .tool_calls = true, .tools = true, .dialect = "hermes"};
+    static const char *const wrong[] = {"{\"messages\":[" SAID("null", CALLED("x", "{")) "]}",
+                                        "{\"messages\":[" SAID("null", CALLED("x", "[1]")) "]}",
+                                        "{\"messages\":[" SAID("null", "{}") "]}",
+                                        "{\"messages\":[" SAID("null", "7") "]}"};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        json_object *vars = json_tokener_parse(wrong[i]);
+        icp_error err = {0};
+        assert_non_null(vars);
+        assert_int_equal(chat_input_adapt(&caps, vars, &err), ICP_EFORMAT);
+        assert_true(err.text[0]);
+        json_object_put(vars);
+    }
+}
+
 static char *read_file(const char *path) {
     FILE *f = fopen(path, "r");
     assert_non_null(f);
@@ -554,6 +738,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dialects),  cmocka_unit_test(test_damage),
         cmocka_unit_test(test_no_tools),  cmocka_unit_test(test_provenance),
+        cmocka_unit_test(test_force),     cmocka_unit_test(test_input),
+        cmocka_unit_test(test_caps),      cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

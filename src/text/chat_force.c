@@ -1,0 +1,107 @@
+/* Making an answer be a call: the prompt already has its beginning, and a JSON schema says how it
+ * must go on. With one tool to choose that is the dialect's own beginning, up to the arguments:
+ *
+ *   … <|im_start|>assistant\n  <tool_call>\n{"name": "f", "arguments":   {…}
+ *     prompt                   begun                                     schema of f's parameters
+ *
+ * Else, and in dialects whose arguments are no JSON, it is an object of the generic dialect. */
+#include "chat.h"
+
+#include <json-c/json.h>
+#include <string.h>
+
+static json_object *function_of(json_object *tool) {
+    json_object *function = NULL;
+    if (!json_object_is_type(tool, json_type_object)) return NULL;
+    return json_object_object_get_ex(tool, "function", &function) ? function : tool;
+}
+
+static const char *name_of(json_object *tool) {
+    json_object *name = NULL;
+    json_object_object_get_ex(function_of(tool), "name", &name);
+    return json_object_is_type(name, json_type_string) ? json_object_get_string(name) : NULL;
+}
+
+static void put_schema(json_object *tool, buf *out) {
+    json_object *schema = NULL;
+    json_object_object_get_ex(function_of(tool), "parameters", &schema);
+    bool any =
+        !json_object_is_type(schema, json_type_object) || json_object_object_length(schema) == 0;
+    const char *text = any ? "{\"type\":\"object\"}"
+                           : json_object_to_json_string_ext(
+                                 schema, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    out->failed |= !text;
+    buf_puts(out, text ? text : "");
+}
+
+/* {"name": one of them, "arguments": its own}. */
+static void put_any_schema(json_object *tools, buf *out) {
+    buf_puts(out, "{\"anyOf\":[");
+    for (size_t i = 0; i < json_object_array_length(tools); i++) {
+        json_object *tool = json_object_array_get_idx(tools, i);
+        const char *name = name_of(tool);
+        buf_puts(out, i ? ",{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\""
+                        : "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"");
+        buf_put_json(out, name ? name : "", name ? strlen(name) : 0);
+        buf_puts(out, "\"},\"arguments\":");
+        put_schema(tool, out);
+        buf_puts(out, "},\"required\":[\"name\",\"arguments\"],\"additionalProperties\":false}");
+    }
+    buf_puts(out, "]}");
+}
+
+static void put(jinja_text *t, const char *text, size_t len, enum text_origin origin) {
+    buf_put(&t->text, text, len);
+    for (size_t i = 0; i < len; i++) buf_putc(&t->origin, (char)origin);
+}
+
+static void put_template(jinja_text *t, const char *text) {
+    if (text) put(t, text, strlen(text), TEXT_TEMPLATE);
+}
+
+/* A dialect's head with the name in place of '$'. */
+static void put_head(jinja_text *t, const char *head, const char *name) {
+    size_t before = strcspn(head, "$");
+    put(t, head, before, TEXT_TEMPLATE);
+    put(t, name, strlen(name), TEXT_USER);
+    put_template(t, head + before + 1);
+}
+
+static json_object *parse_tools(const char *tools_json) {
+    json_object *tools = json_tokener_parse(tools_json);
+    if (json_object_is_type(tools, json_type_array) && json_object_array_length(tools))
+        return tools;
+    json_object_put(tools);
+    return NULL;
+}
+
+const chat_dialect *chat_force_dialect(const chat_style *style, const char *tools_json) {
+    json_object *tools = parse_tools(tools_json);
+    bool own = tools && json_object_array_length(tools) == 1 && style->calls->head &&
+               name_of(json_object_array_get_idx(tools, 0));
+    json_object_put(tools);
+    return own ? style->calls : chat_style_named("generic").calls;
+}
+
+int chat_force(const chat_style *style, const char *tools_json, bool thinking, jinja_text *begun,
+               buf *schema) {
+    json_object *tools = parse_tools(tools_json);
+    if (!tools) return ICP_EFORMAT;
+    const chat_dialect *d = chat_force_dialect(style, tools_json);
+    json_object *first = json_object_array_get_idx(tools, 0);
+    if (thinking && style->reasoning) {
+        put_template(begun, style->reasoning->close);
+        put_template(begun, "\n\n");
+    }
+    if (d == style->calls && d->head) {
+        put_template(begun, d->section);
+        put_template(begun, d->call);
+        put_head(begun, d->head, name_of(first));
+        put_schema(first, schema);
+    } else {
+        if (style->channels) put_template(begun, style->channels->answer);
+        put_any_schema(tools, schema);
+    }
+    json_object_put(tools);
+    return begun->text.failed || begun->origin.failed || schema->failed ? ICP_ENOMEM : 0;
+}
