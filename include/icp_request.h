@@ -11,6 +11,9 @@ typedef struct icp_logit_bias {
     float bias; /* added to the logit; -100 and less bans the token */
 } icp_logit_bias;
 
+/* What a text must follow; made by the icp_grammar_from_… functions (incipit.h). */
+typedef struct icp_grammar icp_grammar;
+
 typedef struct icp_request_opts {
     /* -- what -- */
     const int32_t *prompt; /* copied, like everything below */
