@@ -29,6 +29,10 @@ typedef struct icp_request_opts {
     bool ignore_eos;
     bool include_stop;     /* the stop string is part of the text after all */
     bool keep_special;     /* control tokens print as their text */
+    /* NULL: any text. Else every completion follows it: tokens that do not fit are not drawn, end
+     * tokens only where the text is complete, and a text that cannot go on ends at once. The request
+     * refers to it; log-probabilities are those without it. */
+    icp_grammar *grammar;
 
     /* -- sampling -- */
     float temperature;     /* 0: greedy */
@@ -60,6 +64,8 @@ typedef struct icp_request_opts {
     bool session_end;      /* nobody comes back: what only it used is evicted first */
     bool from_text;        /* the prompt was tokenized from text: where sampled tokens of the cache
                             * spell the same bytes, they take the place of its own */
+    bool diagnose;         /* a reason may be that the tenant has it under another salt: not to be told
+                            * to users whom the tenant keeps apart by salts */
     int priority;          /* smaller runs earlier */
 
     /* Called when events are there to be taken; from the engine's thread, must not block. After
@@ -76,7 +82,8 @@ void icp_request_opts_init(icp_request_opts *opts);
 
 enum icp_event_kind { ICP_EVENT_PROMPT, ICP_EVENT_TOKEN, ICP_EVENT_FINISH, ICP_EVENT_DONE };
 enum icp_finish { ICP_FINISH_STOP, ICP_FINISH_STOP_STRING, ICP_FINISH_LENGTH, ICP_FINISH_CANCELLED,
-                  ICP_FINISH_ERROR };
+                  ICP_FINISH_ERROR,
+                  ICP_FINISH_STUCK }; /* the grammar wants more, but no token that may be drawn fits */
 
 typedef struct icp_logprob {
     int32_t token;

@@ -2,10 +2,13 @@
 #ifndef API_INTERNAL_H
 #define API_INTERNAL_H
 
+#include <pthread.h>
+
 #include "base.h"
 #include "chat.h"
 #include "engine.h"
 #include "gguf.h"
+#include "grammar.h"
 #include "incipit.h"
 #include "kern.h"
 #include "model.h"
@@ -21,6 +24,8 @@ struct icp_model {
     icp_chat_caps caps;
     icp_error template_error; /* why there is no `chat` although the file has a template */
     icp_model_info info;
+    pthread_mutex_t grammar_lock;
+    grammar_vocab *grammar_vocab; /* made for the first grammar */
     char arch[64], name[256];
 };
 
@@ -31,6 +36,7 @@ struct icp_engine {
 /* Tokenizes as tokenizer_encode does. */
 int api_encode(const icp_model *m, const char *text, size_t len, const uint8_t *origin,
                unsigned flags, icp_tokens *out, icp_error *err);
+void api_free_grammars(icp_model *m);
 /* Sets style and caps, from the template. ICP_ENOMEM. */
 int api_probe_chat(icp_model *m);
 

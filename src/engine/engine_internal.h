@@ -29,6 +29,7 @@
 #include <pthread.h>
 
 #include "engine.h"
+#include "grammar.h"
 #include "incipit.h"
 #include "schedule.h"
 
@@ -70,7 +71,8 @@ typedef struct sample_job {
     const int32_t *tokens; /* prompt and output so far */
     size_t n_prompt, n_tokens;
     int choice;
-    bool ban_ends;   /* end tokens cannot be drawn yet */
+    bool ban_ends;    /* end tokens cannot be drawn yet */
+    matcher *matcher; /* only tokens that it lets through can be drawn; NULL: all */
     int32_t known;   /* >= 0: nothing is drawn, only the log-probability of this token is wanted, */
     size_t position; /* which stands here in the prompt */
     int32_t token;   /* out: the token, or an ICP_E code */
@@ -84,7 +86,8 @@ typedef struct sample_job {
 int sampler_open(size_t n_vocab, int n_threads, const int32_t *ends, size_t n_ends, sampler **out);
 void sampler_close(sampler **s);
 size_t sampler_scratch_size(size_t n_vocab); /* bytes of a thread's scratch */
-/* ICP_EINVALID in job->token: a logit is NaN or infinite, or every token is banned. */
+/* In job->token, ICP_EINVALID: a logit is NaN or infinite, or every token is banned; ICP_ENOTFOUND:
+ * no token that may be drawn fits the matcher; or what matcher_mask failed with. */
 void sampler_run(sampler *s, sample_job *job, int thread);
 
 /* ---- drawing (draw.c) ------------------------------------------------------------------------ */
@@ -177,6 +180,7 @@ typedef struct sequence {
 
     detok text;
     stop_scan stop;
+    matcher *matcher; /* has taken all tokens of the output; NULL: the text is free */
     buf piece, shown; /* scratch: text of the newest token, before and after the stop strings */
     double first_token, last_token; /* when they came */
 } sequence;
@@ -244,6 +248,8 @@ void request_show_logits(request *r, size_t position, const float *row, size_t n
 /* Appends the token that was drawn and posts it; where it ends the completion, posts FINISH too and
  * sets finished. ICP_ENOMEM: the request must fail. */
 int sequence_accept(sequence *s, const sample_job *drawn);
+/* No token fits the grammar any more: posts FINISH. */
+int sequence_stuck(sequence *s);
 /* Posts FINISH with the text that was held back (unless cancelled), and sets finished. */
 int sequence_end(sequence *s, enum icp_finish finish);
 /* a before b in the total order. */

@@ -29,6 +29,12 @@ static void set_limits(request *r, sequence *s) {
     s->hit_limit = MIN(MIN(o->max_hit, o->n_prompt - 1), s->rows_from);
 }
 
+static int follow_grammar(sequence *s, icp_grammar *g) {
+    if (!g) return 0;
+    s->text.begun = true; /* the text is the matcher's, to the first space */
+    return matcher_new((grammar *)g, &s->matcher); /* its public name */
+}
+
 static int init_sequences(request *r) {
     const icp_request_opts *o = &r->opts;
     size_t n_stop = stop_set_n(r->stops), n = (size_t)o->n;
@@ -36,6 +42,7 @@ static int init_sequences(request *r) {
     uint32_t *states = arena_alloc(&r->memory, n * (n_stop + 1) * sizeof *states);
     if (!r->seq || !states) return ICP_ENOMEM;
     memset(states, 0, n * (n_stop + 1) * sizeof *states);
+    memset(r->seq, 0, n * sizeof *r->seq);
     for (int i = 0; i < o->n; i++) {
         sequence *s = &r->seq[i];
         bool shown = i == 0 && (o->on_logits || o->prompt_logprobs);
@@ -44,8 +51,13 @@ static int init_sequences(request *r) {
         set_limits(r, s);
         s->stop = (stop_scan){.set = r->stops, .state = states + (size_t)i * (n_stop + 1)};
         detok_init(&s->text, r->engine->tok, !o->keep_special);
+        TRY(follow_grammar(s, o->grammar));
     }
     return 0;
+}
+
+static void free_matchers(request *r) {
+    for (int i = 0; r->seq && i < r->opts.n; i++) matcher_free(&r->seq[i].matcher);
 }
 
 static int init_locks(request *r) {
@@ -90,6 +102,7 @@ int request_new(engine *e, const icp_request_opts *opts, request **out, icp_erro
     if (rc == 0) rc = init_sequences(r);
     if (rc == 0) rc = init_locks(r);
     if (rc < 0) {
+        free_matchers(r);
         arena_fini(&r->memory);
         mem_free(r);
         ledger_give(e->ledger, size);
@@ -108,6 +121,7 @@ void request_unref(request *r) {
     pthread_mutex_destroy(&r->lock);
     pthread_mutex_destroy(&r->callback);
     event_queue_fini(&r->events);
+    free_matchers(r);
     arena_fini(&r->memory);
     ledger_give(r->ledger, r->charged);
     ledger_unref(r->ledger);

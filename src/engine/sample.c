@@ -5,15 +5,16 @@
  *   2. repetition      of tokens in prompt or output: logit > 0 ? logit / r : logit * r
  *      frequency       of tokens in the output: logit -= frequency * count
  *      presence        of tokens in the output: logit -= presence
- *   3. temperature 0   the greatest logit, the lower id among equals
+ *   3. grammar         tokens that do not fit it: banned; end tokens fit where the text may end
+ *   4. temperature 0   the greatest logit, the lower id among equals
  *      otherwise, candidates are ordered by (logit descending, id ascending), and weigh
  *      e^((logit - greatest) / temperature)
- *   4. min_p           keeps those that weigh at least min_p of the heaviest
- *   5. top_k           keeps the first k
- *   6. top_p           keeps the shortest beginning that weighs at least top_p of what is left
- *   7. draw            64 bits of Philox pick a point in the sum of the weights that are left
+ *   5. min_p           keeps those that weigh at least min_p of the heaviest
+ *   6. top_k           keeps the first k
+ *   7. top_p           keeps the shortest beginning that weighs at least top_p of what is left
+ *   8. draw            64 bits of Philox pick a point in the sum of the weights that are left
  *
- * Filters 4 to 6 all keep a beginning of the order; draw.c finds where it ends without sorting.
+ * Filters 5 to 7 all keep a beginning of the order; draw.c finds where it ends without sorting.
  * Weights are integers in units of 2^-42 of the heaviest; what weighs less than 2^-40 of it is
  * never drawn. */
 #include "engine_internal.h"
@@ -26,7 +27,8 @@ static const float BANNED = -INFINITY;
 typedef struct scratch { /* of one thread: n_vocab of each */
     float *raw;          /* the row as it came */
     uint64_t *weight, *heap;
-    uint32_t *counts; /* of tokens; all zero between calls */
+    uint32_t *counts;  /* of tokens; all zero between calls */
+    uint64_t *allowed; /* a bit a token */
 } scratch;
 
 struct sampler {
@@ -38,12 +40,17 @@ struct sampler {
     int n_threads;
 };
 
+static size_t n_words(size_t n_vocab) {
+    return (n_vocab + 63) / 64;
+}
+
 static bool scratch_init(scratch *t, size_t n_vocab) {
     t->raw = mem_zero(n_vocab, sizeof *t->raw);
     t->weight = mem_zero(n_vocab, sizeof *t->weight);
     t->heap = mem_zero(n_vocab, sizeof *t->heap);
     t->counts = mem_zero(n_vocab, sizeof *t->counts);
-    return t->raw && t->weight && t->heap && t->counts;
+    t->allowed = mem_zero(n_words(n_vocab), sizeof *t->allowed);
+    return t->raw && t->weight && t->heap && t->counts && t->allowed;
 }
 
 static void scratch_fini(scratch *t) {
@@ -51,12 +58,14 @@ static void scratch_fini(scratch *t) {
     mem_free(t->weight);
     mem_free(t->heap);
     mem_free(t->counts);
+    mem_free(t->allowed);
 }
 
 size_t sampler_scratch_size(size_t n_vocab) {
     scratch t;
     return sizeof t +
-           n_vocab * (sizeof *t.raw + sizeof *t.weight + sizeof *t.heap + sizeof *t.counts);
+           n_vocab * (sizeof *t.raw + sizeof *t.weight + sizeof *t.heap + sizeof *t.counts) +
+           n_words(n_vocab) * sizeof *t.allowed;
 }
 
 int sampler_open(size_t n_vocab, int n_threads, const int32_t *ends, size_t n_ends, sampler **out) {
@@ -145,6 +154,27 @@ static void apply_penalties(const sample_job *job, uint32_t *counts) {
     }
 }
 
+static void allow(uint64_t *allowed, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++) allowed[ids[i] >> 6] |= UINT64_C(1) << (ids[i] & 63);
+}
+
+/* Bans what does not fit the grammar. */
+static int apply_grammar(const sampler *s, const sample_job *job, uint64_t *allowed) {
+    const icp_request_opts *o = job->opts;
+    long n = matcher_mask(job->matcher, allowed, n_words(s->n_vocab));
+    if (n < 0) return (int)n;
+    if (matcher_can_end(job->matcher)) {
+        if (!o->ignore_eos) allow(allowed, s->ends, s->n_ends);
+        allow(allowed, o->stop_tokens, o->n_stop_tokens);
+    }
+    for (size_t i = 0; i < s->n_vocab; i += 64) {
+        uint64_t fits = allowed[i / 64];
+        size_t end = fits == UINT64_MAX ? i : MIN(i + 64, s->n_vocab);
+        for (size_t k = i; k < end; k++, fits >>= 1) job->row[k] = fits & 1 ? job->row[k] : BANNED;
+    }
+    return 0;
+}
+
 static int32_t find_first(const float *row, float value) {
     int32_t id = 0;
     while (row[id] != value) id++;
@@ -154,9 +184,10 @@ static int32_t find_first(const float *row, float value) {
 static int32_t choose(sampler *s, sample_job *job, scratch *t) {
     apply_bias(s, job);
     apply_penalties(job, t->counts);
+    if (job->matcher) TRY(apply_grammar(s, job, t->allowed));
     const icp_request_opts *o = job->opts;
     float greatest = softmax_greatest(job->row, s->n_vocab);
-    if (!(greatest > BANNED)) return ICP_EINVALID;
+    if (!(greatest > BANNED)) return job->matcher ? ICP_ENOTFOUND : ICP_EINVALID;
     if (o->temperature == 0) return find_first(job->row, greatest);
     softmax_weights(&s->table, job->row, s->n_vocab, greatest, o->temperature, t->weight);
     uint64_t random = philox_draw(o->seed, (uint32_t)job->choice, job->n_tokens - job->n_prompt);

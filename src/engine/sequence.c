@@ -71,6 +71,10 @@ static int post_token(sequence *s, const sample_job *drawn, const buf *text) {
     return text->failed ? ICP_ENOMEM : request_post(s->request, &event);
 }
 
+int sequence_stuck(sequence *s) {
+    return sequence_end(s, matcher_can_end(s->matcher) ? ICP_FINISH_STOP : ICP_FINISH_STUCK);
+}
+
 int sequence_accept(sequence *s, const sample_job *drawn) {
     const icp_request_opts *o = &s->request->opts;
     const tokenizer *tok = s->request->engine->tok;
@@ -79,6 +83,7 @@ int sequence_accept(sequence *s, const sample_job *drawn) {
     buf_clear(out);
     s->tokens[s->n_tokens++] = drawn->token;
     bool end = is_end(s, drawn->token);
+    if (s->matcher && !end) TRY(matcher_put_token(s->matcher, drawn->token));
     bool spoken = (size_t)drawn->token < tokenizer_n(tok) && (!end || o->include_stop);
     if (spoken) detok_put(&s->text, drawn->token, text);
     int found = filter(s, text, out);
@@ -88,7 +93,8 @@ int sequence_accept(sequence *s, const sample_job *drawn) {
         buf_clear(out);
         return post_finish(s, ICP_FINISH_STOP_STRING, found, out);
     }
-    if (end) return sequence_end(s, ICP_FINISH_STOP);
+    if (end || (s->matcher && matcher_must_end(s->matcher)))
+        return sequence_end(s, ICP_FINISH_STOP);
     if (s->n_tokens == o->n_prompt + s->max_new) return sequence_end(s, ICP_FINISH_LENGTH);
     return 0;
 }

@@ -216,6 +216,7 @@ static int use_row(engine *e, sequence *s, size_t at, float *row, sample_job *jo
         request_show_logits(s->request, at, row, e->limits.n_vocab);
     if (at + 1 == s->n_tokens && s->max_new > 0) {
         add_job(s, row, job);
+        job->matcher = s->matcher;
         job->ban_ends = s->n_tokens - o->n_prompt < (size_t)o->min_tokens;
         job->logprobs = o->logprobs >= 0;
         return 1;
@@ -274,6 +275,8 @@ static void settle_job(engine *e, const sample_job *job) {
         rc = sequence_accept(s, job);
         if (rc >= 0) stats_count_output(&e->stats, s);
         if (rc >= 0 && s->request->tenant) e->tenants[s->request->tenant->slot].credit--;
+    } else if (rc == ICP_ENOTFOUND) {
+        rc = sequence_stuck(s);
     }
     if (rc < 0) queue_fail(e, s->request, rc);
 }

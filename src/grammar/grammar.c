@@ -93,9 +93,9 @@ int grammar_from_schema(grammar_vocab *v, const char *text, size_t len,
     return make(v, schema_parse, text, len, limits, out, err);
 }
 
-int grammar_from_json(grammar_vocab *v, const grammar_limits *limits, grammar **out,
-                      icp_error *err) {
-    return make(v, parse_nothing, "", 0, limits, out, err);
+int grammar_from_json(grammar_vocab *v, const char *text, size_t len, const grammar_limits *limits,
+                      grammar **out, icp_error *err) {
+    return make(v, parse_nothing, text, len, limits, out, err);
 }
 
 int grammar_from_choices(grammar_vocab *v, const grammar_str *choices, size_t n,

@@ -52,9 +52,9 @@ int grammar_from_choices(grammar_vocab *v, const grammar_str *choices, size_t n,
 /* A JSON text that is valid under a JSON Schema (2020-12), as schema.c describes it. */
 int grammar_from_schema(grammar_vocab *v, const char *text, size_t len,
                         const grammar_limits *limits, grammar **out, icp_error *err);
-/* Any JSON object. */
-int grammar_from_json(grammar_vocab *v, const grammar_limits *limits, grammar **out,
-                      icp_error *err);
+/* Any JSON object; text is not looked at. */
+int grammar_from_json(grammar_vocab *v, const char *text, size_t len, const grammar_limits *limits,
+                      grammar **out, icp_error *err);
 
 grammar *grammar_ref(grammar *g);
 void grammar_unref(grammar **g); /* NULL is fine */
