@@ -97,8 +97,8 @@ typedef struct icp_chat_parser_opts {
 } icp_chat_parser_opts;
 
 /* Makes the answer to a prompt be a call of one of tools_json (a list): appends what such an answer
- * begins with to the prompt, and tells the JSON schema that what is generated must follow. begun and
- * schema: icp_free. ICP_EFORMAT: tools_json; ICP_ENOMEM. */
+ * begins with to the prompt, and tells the JSON schema that what is generated must follow. tools_json
+ * NULL: makes it begin as text, without reasoning; *schema is NULL then. begun, schema: icp_free. ICP_EFORMAT: tools_json; ICP_ENOMEM. */
 int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *prompt, char **begun,
                    char **schema, icp_error *err);
 

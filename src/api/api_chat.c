@@ -242,7 +242,10 @@ int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *promp
     buf rest = {0};
     bool thinking = false;
     int rc = begins_thinking(m, prompt, &thinking);
-    if (rc == 0) rc = chat_force(&m->style, tools_json, thinking, &begin, &rest);
+    if (rc == 0 && tools_json)
+        rc = chat_force(&m->style, tools_json, thinking, &begin, &rest);
+    else if (rc == 0)
+        chat_force_text(&m->style, thinking, &begin);
     buf_puts(&begin.text, "");
     if (rc == 0 && begin.text.failed) rc = ICP_ENOMEM;
     if (rc == 0) rc = append_tokens(m, &begin, prompt);

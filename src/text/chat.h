@@ -133,6 +133,8 @@ void chat_parser_clear(chat_parser *p);
  * ICP_ENOMEM. */
 int chat_force(const chat_style *style, const char *tools_json, bool thinking, jinja_text *begun,
                buf *schema);
+/* What an answer begins with that is to be text at once, without reasoning. */
+void chat_force_text(const chat_style *style, bool thinking, jinja_text *begun);
 const chat_dialect *chat_force_dialect(const chat_style *style, const char *tools_json);
 
 /* ---- templates and messages (chat_caps.c, chat_input.c) -------------------------------------- */

@@ -190,6 +190,7 @@ static text_str between(text_str head, const char *after, const char *until, boo
 static bool step_named_head(chat_parser *p) {
     static const enum marker_id stops[] = {M_CALL_END, M_SECTION_END, M_CALL};
     for (size_t i = p->scanned; i < rest_len(p); i++) {
+        if (i > MAX_HEAD) return malformed(p);
         if (rest(p)[i] == '{') {
             const chat_dialect *d = p->calls;
             text_str head = {rest(p), i};
@@ -202,11 +203,18 @@ static bool step_named_head(chat_parser *p) {
             consume(p, p->at + i);
             return true;
         }
-        for (size_t k = 0; k < COUNT_OF(stops); k++)
-            if (marker_match(p, stops[k], p->at + i) == MATCH_YES) return malformed(p);
+        bool part = false;
+        for (size_t k = 0; k < COUNT_OF(stops); k++) {
+            enum match match = marker_match(p, stops[k], p->at + i);
+            if (match == MATCH_YES) return malformed(p);
+            part |= match == MATCH_PART;
+        }
+        if (part) {
+            p->scanned = i;
+            return false;
+        }
     }
     p->scanned = rest_len(p);
-    if (p->scanned > MAX_HEAD) return malformed(p);
     return false;
 }
 
@@ -218,15 +226,14 @@ static bool step_keyed_head(chat_parser *p) {
     size_t end;
     enum match match = marker_find(p, M_CALL_END, p->at, &end);
     if (match == MATCH_YES && end - p->at < i) i = end - p->at;
-    if (i < rest_len(p)) {
-        text_str name = trim(rest(p), i);
-        if (!call_begin(p, name.data, name.len, "", 0)) return malformed(p);
-        p->state = S_KEYED;
-        consume(p, p->at + i);
-        return true;
-    }
+    if (i > MAX_NAME) return malformed(p);
     p->scanned = i;
-    return i > MAX_NAME ? malformed(p) : false;
+    if (i == rest_len(p)) return false;
+    text_str name = trim(rest(p), i);
+    if (!call_begin(p, name.data, name.len, "", 0)) return malformed(p);
+    p->state = S_KEYED;
+    consume(p, p->at + i);
+    return true;
 }
 
 /* LITERAL: name and the bracket. */
@@ -235,6 +242,7 @@ static bool step_literal_head(chat_parser *p) {
     char open = p->calls->quote ? '{' : '(';
     for (size_t i = p->scanned; i < rest_len(p); i++) {
         char c = rest(p)[i];
+        if (i > MAX_NAME) return malformed(p);
         if (c == open) {
             text_str name = trim(rest(p), i);
             if (p->calls->quote && name.len > 5 && !memcmp(name.data, prefix, 5))
@@ -252,7 +260,7 @@ static bool step_literal_head(chat_parser *p) {
         if (!isalnum((unsigned char)c) && !is_one_of(c, "_.-: ")) return malformed(p);
     }
     p->scanned = rest_len(p);
-    return p->scanned > MAX_NAME ? malformed(p) : false;
+    return false;
 }
 
 bool step_head(chat_parser *p) {
@@ -520,11 +528,13 @@ static json_object *value_schema(const chat_parser *p, bool *is_string) {
 bool step_key(chat_parser *p) {
     size_t i = 0;
     while (i < rest_len(p) && !is_one_of(rest(p)[i], p->calls->key_until)) i++;
-    if (i == rest_len(p)) return i > MAX_HEAD ? malformed(p) : false;
+    if (i > MAX_HEAD) return malformed(p);
+    if (i == rest_len(p)) return false;
     size_t value = p->at + i + 1, end = value;
     if (p->calls->value) {
         enum match match = marker_find(p, M_VALUE, p->at + i, &value);
-        if (match != MATCH_YES) return value - p->at > MAX_HEAD ? malformed(p) : false;
+        if (value - p->at > MAX_HEAD) return malformed(p);
+        if (match != MATCH_YES) return false;
         end = value + p->marker[M_VALUE].len;
     }
     text_str key = trim(rest(p), i);

@@ -68,7 +68,7 @@ static void put_head(jinja_text *t, const char *head, const char *name) {
 }
 
 static json_object *parse_tools(const char *tools_json) {
-    json_object *tools = json_tokener_parse(tools_json);
+    json_object *tools = tools_json ? json_tokener_parse(tools_json) : NULL;
     if (json_object_is_type(tools, json_type_array) && json_object_array_length(tools))
         return tools;
     json_object_put(tools);
@@ -80,7 +80,14 @@ const chat_dialect *chat_force_dialect(const chat_style *style, const char *tool
     bool own = tools && json_object_array_length(tools) == 1 && style->calls->head &&
                name_of(json_object_array_get_idx(tools, 0));
     json_object_put(tools);
-    return own ? style->calls : chat_style_named("generic").calls;
+    return own || !tools_json ? style->calls : chat_style_named("generic").calls;
+}
+
+void chat_force_text(const chat_style *style, bool thinking, jinja_text *begun) {
+    if (style->channels) put_template(begun, style->channels->answer);
+    if (!thinking || !style->reasoning) return;
+    put_template(begun, style->reasoning->close);
+    put_template(begun, "\n\n");
 }
 
 int chat_force(const chat_style *style, const char *tools_json, bool thinking, jinja_text *begun,
@@ -89,17 +96,14 @@ int chat_force(const chat_style *style, const char *tools_json, bool thinking, j
     if (!tools) return ICP_EFORMAT;
     const chat_dialect *d = chat_force_dialect(style, tools_json);
     json_object *first = json_object_array_get_idx(tools, 0);
-    if (thinking && style->reasoning) {
-        put_template(begun, style->reasoning->close);
-        put_template(begun, "\n\n");
-    }
-    if (d == style->calls && d->head) {
+    bool own = d == style->calls && d->head;
+    if (!own || !style->channels) chat_force_text(style, thinking, begun);
+    if (own) {
         put_template(begun, d->section);
         put_template(begun, d->call);
         put_head(begun, d->head, name_of(first));
         put_schema(first, schema);
     } else {
-        if (style->channels) put_template(begun, style->channels->answer);
         put_any_schema(tools, schema);
     }
     json_object_put(tools);

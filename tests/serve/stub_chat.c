@@ -33,7 +33,7 @@ int icp_chat_parser_open(const icp_model *m, const icp_chat_parser_opts *opts,
     chat_parser_opts inner = {.style = chat_style_named("qwen3-coder"),
                               .tools_json = opts->tools_json,
                               .keep_special = opts->keep_special};
-    if (opts->begun) inner.style = chat_style_named("generic");
+    if (opts->begun && opts->tools_json) inner.style = chat_style_named("generic");
     int rc = chat_parser_open(&inner, &p->parser, err);
     if (rc == 0 && opts->begun) rc = chat_parser_begin(p->parser, opts->begun, strlen(opts->begun));
     if (rc == 0 && has_order(opts, "@opened;")) rc = chat_parser_prompt(p->parser, "<think>", 7);
@@ -47,7 +47,7 @@ int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *promp
     chat_style style = chat_style_named("qwen3-coder");
     jinja_text begin = {0};
     buf rest = {0};
-    int rc = chat_force(&style, tools_json, false, &begin, &rest);
+    int rc = tools_json ? chat_force(&style, tools_json, false, &begin, &rest) : 0;
     *begun = strdup(begin.text.data ? begin.text.data : "");
     *schema = strdup(rest.data ? rest.data : "");
     buf_fini(&begin.text);
