@@ -344,7 +344,8 @@ enum {
     ENGINE_REQUESTS_SHARE = 16,        /* of the limit is for requests, */
     ENGINE_REQUESTS_LEAST = 256 << 10, /* and no less than that */
     ENGINE_TENANTS = 1024,
-    ENGINE_PROBES = 32, /* waiting sequences that look into the cache in one step */
+    ENGINE_PROBES = 16,      /* waiting sequences that look into the cache in one step, */
+    ENGINE_PROBE_AGAIN = 16, /* each once in so many steps */
 };
 #define ENGINE_MAX_PAUSE 0.15  /* seconds; */
 #define ENGINE_PAUSE_SHARE 0.8 /* of it is planned for: no two steps take the same time */

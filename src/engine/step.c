@@ -71,10 +71,11 @@ static bool match_more(engine *e) {
 
 /* ---- the queue ------------------------------------------------------------------------------ */
 
-/* How much of a waiting sequence is cached. Only a few look again in one step: what they knew
- * before is near enough. */
+/* How much of a waiting sequence is cached. A few look in one step, and again after a while: what
+ * they knew before is near enough. */
 static size_t ask(engine *e, sequence *s, int *asking) {
-    if (s->asked != e->n_plans && *asking > 0) {
+    bool due = s->asked == 0 || e->n_plans - s->asked >= ENGINE_PROBE_AGAIN;
+    if (due && *asking > 0) {
         const request *r = s->request;
         const int32_t *tokens = s->tokens ? s->tokens : r->opts.prompt;
         s->n_hit = r->space ? cache_probe(e->cache, r->space, tokens, s->n_tokens) : 0;

@@ -79,7 +79,7 @@ bool cache_fields_read(generate_opts *o, json_object *body, reply *error) {
     r->session_end = f.session_end;
     r->pin = f.pin ? (ttl > 0 ? ttl : INFINITY) : 0;
     r->ttl = f.pin ? 0 : ttl; /* a pin's time is that of the pin */
-    o->diagnostics = f.diagnostics || compared;
+    o->diagnostics = r->diagnose = f.diagnostics || compared;
     return !error->status;
 }
 

@@ -391,6 +391,11 @@ static void test_reasons(void **unused) {
     assert_memory_equal(got.why.own, other + 130, sizeof got.why.own);
     assert_memory_equal(got.why.cached, prompt + 130, sizeof got.why.cached);
     o.salt = "s";
+    o.no_store = true;
+    assert_int_equal(usage_of(&b, o).why.reason, ICP_MISS_NEW); /* unless it is asked for, */
+    o.salt = "t";
+    o.no_store = false;
+    o.diagnose = true;
     got = usage_of(&b, o);
     assert_int_equal(got.why.reason, ICP_MISS_NAMESPACE);
     assert_int_equal(got.why.elsewhere, LEN - 1);
