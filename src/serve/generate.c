@@ -39,7 +39,8 @@ generation *generation_new(call *c, const dialect *d, json_object *body, size_t 
     make_id(g->id, sizeof g->id, d->id_prefix);
     size_t n_vocab = icp_model_get_info(c->server->model)->n_vocab;
     if (generate_opts_read(&g->opts, body, n_vocab, &c->reply) &&
-        token_fields_read(&g->opts, body, c->server->model, &c->reply)) {
+        token_fields_read(&g->opts, body, c->server->model, &c->reply) &&
+        grammar_fields_read(&g->opts, body, c->server->model, &c->reply)) {
         if (make_choices(g)) return g;
         reply_error(&c->reply, 503, NULL, NULL, "Out of memory.");
     }
@@ -176,9 +177,9 @@ static void take_token(generation *g, choice *c, const icp_event *e) {
 static void take_finish(generation *g, choice *c, const icp_event *e) {
     if (!c->begun) begin_choice(g, c);
     take_text(g, c, e);
-    c->finish = e->finish;
+    c->finish = e->finish == ICP_FINISH_STUCK ? ICP_FINISH_LENGTH : e->finish; /* cut off, too */
     c->stop_index = e->stop_index;
-    bool well = e->finish <= ICP_FINISH_LENGTH; /* else the error follows */
+    bool well = c->finish <= ICP_FINISH_LENGTH; /* else the error follows */
     if (well) output_end(g, c);
 }
 

@@ -31,6 +31,8 @@ bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, rep
 /* What speaks of tokens by their text: bad_words; and allowed_token_ids, return_token_ids
  * (token_fields.c). After the others. */
 bool token_fields_read(generate_opts *o, json_object *body, const icp_model *model, reply *error);
+/* What the answer must look like (grammar_fields.c): request.grammar. */
+bool grammar_fields_read(generate_opts *o, json_object *body, icp_model *model, reply *error);
 void generate_opts_fini(generate_opts *o);
 /* Those that concern the cache (cache_fields.c). */
 bool cache_fields_read(generate_opts *o, json_object *body, reply *error);

@@ -39,8 +39,9 @@ static const field stream_scalars[] = {
 
 /* Fields that are fine as long as they say nothing: absent, null, false, "" or empty. */
 static const char *const unsupported[] = {
-    "structured_outputs", "guided_json",     "guided_regex",    "guided_choice",
-    "guided_grammar",     "prompt_logprobs", "use_beam_search", "functions",
+    "prompt_logprobs",
+    "use_beam_search",
+    "functions",
 };
 
 static bool says_nothing(json_object *value) {
@@ -66,16 +67,7 @@ static bool refuse_unsupported(json_object *body, reply *error) {
                     unsupported[i]);
         return false;
     }
-    json_object *format = field_of_type(body, "response_format", json_type_object, error);
-    json_object *type = format ? field_of_type(format, "type", json_type_string, error) : NULL;
-    if (format && !type)
-        reply_error(error, 400, "missing_field", "response_format.type",
-                    "Missing field: 'response_format.type'.");
-    else if (type && strcmp(json_object_get_string(type), "text") != 0)
-        reply_error(error, 400, "unsupported", "response_format",
-                    "'response_format' of type '%s' is not supported yet, only 'text'.",
-                    json_object_get_string(type));
-    return !error->status;
+    return true;
 }
 
 /* One string of `stop`: the engine compares NUL-terminated ones. */
@@ -215,6 +207,7 @@ void generate_opts_fini(generate_opts *o) {
     for (size_t i = 0; i < o->request.n_stop; i++) mem_free(o->stop[i]);
     mem_free(o->stop);
     icp_tokens_free(&o->stop_tokens);
+    icp_grammar_free(&o->request.grammar);
     mem_free(o->bias);
     *o = (generate_opts){0};
 }

@@ -41,4 +41,8 @@ typedef struct stub_seen {
 } stub_seen;
 stub_seen stub_last(void);
 
+/* Of grammars: "KIND:SOURCE" of the last one, and how many there are. */
+const char *stub_grammar(void);
+int stub_grammars(void);
+
 #endif

@@ -149,7 +149,6 @@ static void honours_choice(void **state) {
         {ASK("x", TOOLS ",\"tool_choice\":{\"type\":\"function\"}"),
          "\"tool_choice.function.name\""},
         {ASK("x", "\"tool_choice\":\"required\""), "\"tool_choice\""},
-        {ASK("x", TOOLS ",\"tool_choice\":\"required\""), "\"tool_choice\""},
         {ASK("x", TOOLS ",\"parallel_tool_calls\":1"), "\"parallel_tool_calls\""},
         {ASK("x", TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{}}"),
          "\"tool_choice.allowed_tools\""},
