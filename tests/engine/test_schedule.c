@@ -192,7 +192,10 @@ typedef struct life {
     size_t goal; /* tokens at its end */
 } life;
 
+enum { OWNERS = 3 }; /* tenants; the first has no quota */
+
 typedef struct world {
+    size_t quota, owned[OWNERS];
     life queue[64], running[MOST];
     sched_seq view[MOST];
     int n_queue, n_running, n_done;
@@ -204,13 +207,17 @@ static void make_world(world *w, unsigned seed) {
     srand(seed);
     *w = (world){.n_queue = 5 + rand() % 40, .pages = 30 + (size_t)(rand() % 100)};
     w->free_pages = w->pages;
+    w->quota = w->pages / 2 + (size_t)rand() % w->pages;
     const int32_t *texts[] = {zeros, ones, half};
     for (int i = 0; i < w->n_queue; i++) {
-        size_t goal = 2 + (size_t)rand() % (w->pages * PAGE - 2);
+        int tenant = rand() % OWNERS;
+        size_t most = MIN(w->pages, tenant ? w->quota : SIZE_MAX) * PAGE;
+        size_t goal = 2 + (size_t)rand() % (most - 2);
         size_t n_prompt = 1 + (size_t)rand() % (goal - 1);
         w->queue[i] = (life){seq(texts[rand() % 3], n_prompt, 0), MIN(goal, LONG)};
         w->queue[i].seq.n_tokens = MIN(n_prompt, w->queue[i].goal - 1);
-        if (rand() % 2) w->queue[i].seq.space = 1;
+        w->queue[i].seq.tenant = tenant;
+        if (rand() % 2) w->queue[i].seq.space = 1 + (uint64_t)tenant;
         if (rand() % 4 == 0) w->queue[i].seq.rows_from = (size_t)rand() % n_prompt;
     }
     w->state = state_of(w->view, 0);
@@ -221,13 +228,19 @@ static void make_world(world *w, unsigned seed) {
 }
 
 static void give_back(world *w, life *l) {
+    w->owned[l->seq.tenant] -= l->seq.n_pages;
     w->free_pages += l->seq.n_pages;
     l->seq.n_pages = l->seq.n_ready = 0;
 }
 
+/* The last in the order; or the last of a tenant at its quota. */
 static void preempt(world *w, int i) {
-    assert_int_equal(i, w->n_running - 1);
-    life l = w->running[--w->n_running];
+    life l = w->running[i];
+    for (int k = i + 1; k < w->n_running; k++)
+        assert_int_not_equal(w->running[k].seq.tenant, l.seq.tenant);
+    if (i < w->n_running - 1) assert_true(l.seq.tenant > 0);
+    w->n_running--;
+    memmove(w->running + i, w->running + i + 1, (size_t)(w->n_running - i) * sizeof *w->running);
     give_back(w, &l);
     memmove(w->queue + 1, w->queue, (size_t)w->n_queue++ * sizeof *w->queue);
     w->queue[0] = l;
@@ -250,6 +263,8 @@ static int apply(world *w, int i, bool *progress) {
     if (needed > s->n_pages) {
         assert_true(needed - s->n_pages <= w->free_pages);
         w->free_pages -= needed - s->n_pages;
+        w->owned[s->tenant] += needed - s->n_pages;
+        assert_true(s->tenant == 0 || w->owned[s->tenant] <= w->quota);
         s->n_pages = needed;
     }
     s->n_ready = end;
@@ -267,6 +282,7 @@ static void step(world *w) {
         w->state.n_running = w->n_running;
         w->state.next = admitting && w->n_queue ? &w->queue[0].seq : NULL;
         w->state.pages = w->free_pages;
+        for (int t = 0; t < OWNERS; t++) tenants[t].pages = t ? w->quota - w->owned[t] : SIZE_MAX;
         for (int i = 0; i < w->n_running; i++) w->view[i] = w->running[i].seq;
         enum sched_action action = sched_plan(&w->state, items, &victim);
         if (action == SCHED_RUN) break;
@@ -274,8 +290,10 @@ static void step(world *w) {
         if (action == SCHED_PREEMPT) preempt(w, victim), admitting = false;
     }
     int prefill = 0;
-    bool progress = false, first = false;
+    bool progress = false, first = false, rows = false;
     for (int i = 0; i < w->n_running; i++) {
+        const sched_seq *seq = &w->running[i].seq;
+        rows |= items[i].n_tokens > 0 && seq->rows_from < seq->n_ready + (size_t)items[i].n_tokens;
         prefill += apply(w, i, &progress);
         if (i == 0) first = progress;
     }
@@ -283,7 +301,7 @@ static void step(world *w) {
     assert_true(progress);
     /* The first in the order stands still only while others compute what it needs, or when short
      * ones or logit rows used up the step. */
-    if (!first) assert_true(prefill > 0);
+    if (!first) assert_true(prefill > 0 || rows);
     for (int i = 0; i < w->n_running;) {
         if (w->running[i].seq.n_tokens <= w->running[i].goal) {
             i++;
