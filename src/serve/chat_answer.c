@@ -119,18 +119,23 @@ static void drain(generation *g, choice *c) {
 
 /* What is generated must follow a JSON schema. */
 static bool constrain(generation *g, const char *schema, reply *error) {
-    reply_error(error, 400, "unsupported", "tool_choice",
-                "'tool_choice' other than 'auto' and 'none' is not supported yet.");
-    return false;
+    icp_request_opts *o = &g->opts.request;
+    icp_error err = {0};
+    icp_grammar_free(&o->grammar); /* of the text that the call takes the place of */
+    if (icp_grammar_from_schema(g->call->server->model, schema, strlen(schema), &o->grammar, &err) <
+        0)
+        reply_icp_error(error, &err, "tools");
+    return !error->status;
 }
 
-/* Makes every answer begin as a call; *begun is what it begins with, icp_free. */
+/* Makes every answer begin as a call, or (tools NULL) as text: a grammar knows of no reasoning.
+ * *begun is what it begins with, icp_free. */
 static bool force(generation *g, const char *tools, char **begun, reply *error) {
     icp_error err = {0};
     char *schema = NULL;
     if (icp_chat_force(g->call->server->model, tools, &g->prompts[0].ids, begun, &schema, &err) < 0)
         return reply_icp_error(error, &err, "tools"), false;
-    bool ok = constrain(g, schema, error);
+    bool ok = !schema || constrain(g, schema, error);
     icp_free(schema);
     return ok;
 }
@@ -160,8 +165,9 @@ bool answers_open(generation *g, const tool_choice *choice, reply *error) {
     }
     g->one_call = choice->single;
     g->opts.request.keep_special = true; /* markers are special tokens */
-    bool ok = (!choice->required || force(g, tools, &begun, error)) &&
-              open_parsers(g, tools, begun, error);
+    bool forced = choice->required || g->opts.request.grammar;
+    if (forced && !choice->required) tools = NULL; /* the grammar is the whole of it */
+    bool ok = (!forced || force(g, tools, &begun, error)) && open_parsers(g, tools, begun, error);
     icp_free(begun);
     return ok;
 }

@@ -5,7 +5,8 @@
  *   chat_caps.c      what a template can do, found out by rendering small conversations
  *   chat_input.c     messages and tools, made to fit a template
  *   chat_force.c     answers that must be calls
- *   chat_parser.c    an answer's text to deltas; chat_calls.c, chat_values.c: the syntaxes of calls
+ *   chat_parser.c    an answer's text to deltas; chat_calls.c, chat_object.c,
+ *                    chat_values.c: the syntaxes of calls
  */
 #ifndef CHAT_H
 #define CHAT_H

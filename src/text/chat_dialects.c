@@ -319,6 +319,7 @@ static const chat_dialect dialects[] = {
      .syntax = CHAT_JSON,
      .call = "<tool_call>",
      .call_end = "</tool_call>",
+     .head = "\n{\"name\": \"$\", \"arguments\": ",
      .bare = true},
 };
 

@@ -75,12 +75,17 @@ static json_object *parse_tools(const char *tools_json) {
     return NULL;
 }
 
+/* Whether a call of one of them begins as in the dialect. */
+static bool begins_own(const chat_style *style, json_object *tools) {
+    return style->calls->head && tools && json_object_array_length(tools) == 1 &&
+           name_of(json_object_array_get_idx(tools, 0));
+}
+
 const chat_dialect *chat_force_dialect(const chat_style *style, const char *tools_json) {
     json_object *tools = parse_tools(tools_json);
-    bool own = tools && json_object_array_length(tools) == 1 && style->calls->head &&
-               name_of(json_object_array_get_idx(tools, 0));
+    bool own = !tools_json || begins_own(style, tools);
     json_object_put(tools);
-    return own || !tools_json ? style->calls : chat_style_named("generic").calls;
+    return own ? style->calls : chat_style_named("generic").calls;
 }
 
 void chat_force_text(const chat_style *style, bool thinking, jinja_text *begun) {
@@ -94,9 +99,9 @@ int chat_force(const chat_style *style, const char *tools_json, bool thinking, j
                buf *schema) {
     json_object *tools = parse_tools(tools_json);
     if (!tools) return ICP_EFORMAT;
-    const chat_dialect *d = chat_force_dialect(style, tools_json);
+    const chat_dialect *d = style->calls;
     json_object *first = json_object_array_get_idx(tools, 0);
-    bool own = d == style->calls && d->head;
+    bool own = begins_own(style, tools);
     if (!own || !style->channels) chat_force_text(style, thinking, begun);
     if (own) {
         put_template(begun, d->section);

@@ -158,7 +158,6 @@ void enter_section(chat_parser *p);
 bool step_section(chat_parser *p);
 bool step_head(chat_parser *p);
 bool step_arguments(chat_parser *p);
-bool step_object(chat_parser *p);
 bool step_keyed(chat_parser *p);
 bool step_key(chat_parser *p);
 bool step_value(chat_parser *p);
@@ -166,6 +165,13 @@ bool step_literal(chat_parser *p);
 /* A call of this name begins; false: it cannot be one. */
 bool call_begin(chat_parser *p, const char *name, size_t len, const char *id, size_t id_len);
 void call_end(chat_parser *p);
+/* Gives the region up; after calls that are told already what follows is text. */
+bool call_malformed(chat_parser *p);
+
+/* ---- chat_object.c -------------------------------------------------------------------------- */
+
+void object_begin(chat_parser *p); /* behind the brace */
+bool step_object(chat_parser *p);
 void object_scan_fini(object_scan *o);
 
 /* ---- chat_values.c -------------------------------------------------------------------------- */
@@ -181,6 +187,15 @@ void string_to_json(const char *text, size_t len, buf *out);
 bool schema_is_string(struct json_object *schema);
 /* The bytes of a string's inside, with its escapes resolved. */
 void string_decode(const char *text, size_t len, buf *out);
+
+enum { MAX_HEAD = 1024 }; /* bytes of what comes before a value */
+
+static inline const char *rest(const chat_parser *p) {
+    return p->in.data + p->at;
+}
+static inline size_t rest_len(const chat_parser *p) {
+    return p->in.len - p->at;
+}
 
 static inline bool is_blank(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';

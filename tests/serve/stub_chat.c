@@ -49,7 +49,7 @@ int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *promp
     buf rest = {0};
     int rc = tools_json ? chat_force(&style, tools_json, false, &begin, &rest) : 0;
     *begun = strdup(begin.text.data ? begin.text.data : "");
-    *schema = strdup(rest.data ? rest.data : "");
+    *schema = tools_json ? strdup(rest.data ? rest.data : "") : NULL;
     buf_fini(&begin.text);
     buf_fini(&begin.origin);
     buf_fini(&rest);

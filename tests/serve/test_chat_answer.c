@@ -161,6 +161,30 @@ static void honours_choice(void **state) {
     }
 }
 
+/* What must be called is said by a grammar: the schema of a call of any, or of the one. */
+static void forces_calls(void **state) {
+    static const char any[] = "schema:{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":"
+                              "{\"const\":\"weather\"},\"arguments\":{\"type\":\"object\"";
+    static const char one[] = "schema:{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":"
+                              "{\"const\":\"news\"}";
+    answer a = ask(CHAT, ASK("x", TOOLS ",\"tool_choice\":\"required\""));
+    assert_memory_equal(stub_grammar(), any, sizeof any - 1);
+    answer_free(&a);
+    a = ask(CHAT, ASK("x", TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
+                                 "\"news\"}},\"response_format\":{\"type\":\"json_object\"}"));
+    assert_memory_equal(stub_grammar(), one, sizeof one - 1);
+    answer_free(&a);
+    a = ask(CHAT, ASK("x", TOOLS ",\"response_format\":{\"type\":\"json_object\"}"));
+    assert_string_equal(stub_grammar(), "json:");
+    answer_free(&a);
+    a = client_post(CHAT, ASK("x", "\"tools\":[" TOOL("@hard") "],\"tool_choice\":\"required\""));
+    assert_int_equal(a.status, 400);
+    assert_string_equal(json_at(a.body, "/error/param"), "\"tools\"");
+    answer_free(&a);
+    fixture_wait_idle();
+    assert_int_equal(stub_grammars(), 0);
+}
+
 static void serves_other_apis(void **state) {
     answer a =
         ask("/v1/messages",
@@ -199,9 +223,8 @@ static int stop(void **state) {
 int main(void) {
     fixture_block_signals();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gives_parts),
-        cmocka_unit_test(streams_parts),
-        cmocka_unit_test(honours_choice),
+        cmocka_unit_test(gives_parts),       cmocka_unit_test(streams_parts),
+        cmocka_unit_test(honours_choice),    cmocka_unit_test(forces_calls),
         cmocka_unit_test(serves_other_apis),
     };
     return cmocka_run_group_tests(tests, start, stop);
