@@ -75,6 +75,14 @@ static void discard(cache *c, page *own) {
     page_give(c, own);
 }
 
+/* A page that begins with all of `from`, which goes, takes over how long that is wanted, and which
+ * of its tokens were sampled. */
+static void inherit(cache *c, page *to, const page *from) {
+    page_inherit(c, to, from->n, from->until);
+    if (from->n_low) page_inherit(c, to, from->n_low, from->until_low);
+    to->sampled |= from->sampled;
+}
+
 /* A partial page stays as cache unless a sibling begins with all that it holds. [6] */
 static void leave_partial(chain *ch, page *own, bool retire) {
     cache *c = ch->cache;
@@ -83,8 +91,7 @@ static void leave_partial(chain *ch, page *own, bool retire) {
     tree_neighbours(own, &below, &above);
     page *twin = tree_covers(below, own) ? below : tree_covers(above, own) ? above : NULL;
     if (twin) {
-        page_inherit(c, twin, own->n, own->until);
-        twin->sampled |= own->sampled;
+        inherit(c, twin, own);
         page_give(c, own);
         c->duplicates++;
         return;
@@ -110,8 +117,7 @@ static void unpin(chain *ch, page *p, bool retire) {
 /* An idle partial page that own begins with is of no more use. [6] */
 static void drop_covered(cache *c, page *sibling, page *own) {
     if (!sibling || sibling->state != PAGE_IDLE || !tree_covers(own, sibling)) return;
-    page_inherit(c, own, sibling->n, sibling->until);
-    own->sampled |= sibling->sampled;
+    inherit(c, own, sibling);
     leaf_free(c, sibling, CACHE_LOSS_NONE);
     c->duplicates++;
 }
@@ -155,9 +161,7 @@ static void append(chain *ch, size_t i, const int32_t *tokens, size_t n) {
         page *twin = tree_covers(below, own) ? below : tree_covers(above, own) ? above : NULL;
         if (twin) {
             pin(c, twin);
-            page_inherit(c, twin, CACHE_PAGE, own->until);
-            if (own->n_low) page_inherit(c, twin, own->n_low, own->until_low);
-            twin->sampled |= own->sampled;
+            inherit(c, twin, own);
             page_give(c, own);
             set_page(ch, i, twin);
             c->duplicates++;

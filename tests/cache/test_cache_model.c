@@ -159,7 +159,9 @@ static cache_space *held_space(world *w, int space) {
 }
 
 static size_t probe(world *w, int space, const int32_t *tokens, size_t n) {
-    size_t least, most, found = cache_probe(w->cache, held_space(w, space), tokens, n);
+    cache_space *at = held_space(w, space);
+    note_evictions(w); /* a namespace may need room */
+    size_t least, most, found = cache_probe(w->cache, at, tokens, n);
     bounds(w, space, tokens, n, &least, &most);
     assert_true(found >= least);
     assert_true(found <= most);
