@@ -189,6 +189,7 @@ static int open_parser(icp_chat_parser *p, const icp_chat_parser_opts *opts, icp
     chat_parser_opts inner = {.style = p->model->style,
                               .tools_json = opts->tools_json,
                               .keep_special = opts->keep_special,
+                              .marked = opts->marked,
                               .is_special = is_special,
                               .arg = (void *)p->model};
     if (opts->begun) inner.style.calls = chat_force_dialect(&inner.style, opts->tools_json);

@@ -81,6 +81,46 @@ int icp_grammar_from_choices(icp_model *m, const char *const *texts, size_t n, i
     return rc;
 }
 
+/* Whether text can be printed as a token of its own, or spelled. */
+static bool is_printable(const icp_model *m, const char *text) {
+    int32_t id = text ? tokenizer_find(m->tok, text) : -1;
+    return id < 0 || token_text(m->tok, id).len > 0;
+}
+
+static int make_calls(icp_model *m, const chat_call_forms *forms, icp_grammar **out,
+                      icp_error *err) {
+    grammar_vocab *v;
+    grammar *g;
+    TRY(get_vocab(m, &v, err));
+    grammar_call *calls = mem_zero(forms->n, sizeof *calls);
+    if (!calls) return error_set(err, ICP_ENOMEM, "out of memory");
+    for (size_t i = 0; i < forms->n; i++) {
+        const chat_call_form *f = &forms->form[i];
+        calls[i] = (grammar_call){.begin = {f->begin, strlen(f->begin)},
+                                  .schema = {f->schema, f->schema ? strlen(f->schema) : 0},
+                                  .end = {f->end, strlen(f->end)}};
+    }
+    int rc = grammar_from_calls(v, forms->marker, calls, forms->n, NULL, &g, err);
+    mem_free(calls);
+    if (rc == 0) *out = (icp_grammar *)g;
+    return rc;
+}
+
+int icp_grammar_from_tools(icp_model *m, const char *tools_json, icp_grammar **out,
+                           icp_error *err) {
+    const chat_reasoning *r = m->style.reasoning;
+    chat_call_forms forms;
+    *out = NULL;
+    int rc = chat_strict_calls(&m->style, tools_json, &forms);
+    if (rc < 0) return error_set(err, rc, "tools: %s", icp_strerror(rc));
+    /* A grammar knows of no control tokens: where markers are some, nothing can be promised. */
+    if (forms.n && is_printable(m, forms.marker) && !m->style.channels &&
+        (!r || (is_printable(m, r->open) && is_printable(m, r->close))))
+        rc = make_calls(m, &forms, out, err);
+    chat_call_forms_fini(&forms);
+    return rc;
+}
+
 void icp_grammar_free(icp_grammar **gp) {
     grammar *g = (grammar *)*gp;
     *gp = NULL;

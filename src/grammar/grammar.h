@@ -56,6 +56,16 @@ int grammar_from_schema(grammar_vocab *v, const char *text, size_t len,
 int grammar_from_json(grammar_vocab *v, const char *text, size_t len, const grammar_limits *limits,
                       grammar **out, icp_error *err);
 
+/* A function that may be called in a text: begin, JSON that is valid under the schema (data NULL: any
+ * object), end. */
+typedef struct grammar_call {
+    grammar_str begin, schema, end;
+} grammar_call;
+/* Any text, in which each marker (ASCII) is followed by one of n calls. ICP_EUNSUPPORTED, too: the
+ * marker has its first character twice. */
+int grammar_from_calls(grammar_vocab *v, const char *marker, const grammar_call *calls, size_t n,
+                       const grammar_limits *limits, grammar **out, icp_error *err);
+
 grammar *grammar_ref(grammar *g);
 void grammar_unref(grammar **g); /* NULL is fine */
 

@@ -116,6 +116,7 @@ ir_node gbnf_parse(ir *g, const char *text, size_t len); /* the root */
 ir_node regex_parse(ir *g, const char *text, size_t len, bool json);
 ir_node schema_parse(ir *g, const char *text, size_t len);
 ir_node schema_any_object(ir *g);
+ir_node calls_build(ir *g, const char *marker, const grammar_call *calls, size_t n); /* calls.c */
 
 /* ---- code (program.c) ----------------------------------------------------------------------- */
 

@@ -140,6 +140,15 @@ static bool force(generation *g, const char *tools, char **begun, reply *error) 
     return ok;
 }
 
+/* Lets the model call or not, but strict tools only as their schemas say. */
+static bool hold_to_schemas(generation *g, const char *tools, reply *error) {
+    icp_error err = {0};
+    icp_grammar **grammar = &g->opts.request.grammar;
+    if (icp_grammar_from_tools(g->call->server->model, tools, grammar, &err) < 0)
+        reply_icp_error(error, &err, "tools");
+    return !error->status;
+}
+
 static bool open_parsers(generation *g, const char *tools, const char *begun, reply *error) {
     for (size_t i = 0; i < count_choices(g); i++) {
         const icp_tokens *prompt = &g->choices[i].prompt->ids;
@@ -147,7 +156,8 @@ static bool open_parsers(generation *g, const char *tools, const char *begun, re
                                            .prompt = prompt->id,
                                            .n_prompt = prompt->n,
                                            .begun = begun,
-                                           .keep_special = !g->opts.skip_special};
+                                           .keep_special = !g->opts.skip_special,
+                                           .marked = g->opts.request.grammar && !begun};
         icp_error err = {0};
         if (icp_chat_parser_open(g->call->server->model, &opts, &g->choices[i].parser, &err) < 0)
             return reply_icp_error(error, &err, "tools"), false;
@@ -167,7 +177,10 @@ bool answers_open(generation *g, const tool_choice *choice, reply *error) {
     g->opts.request.keep_special = true; /* markers are special tokens */
     bool forced = choice->required || g->opts.request.grammar;
     if (forced && !choice->required) tools = NULL; /* the grammar is the whole of it */
-    bool ok = (!forced || force(g, tools, &begun, error)) && open_parsers(g, tools, begun, error);
+    bool ok = forced  ? force(g, tools, &begun, error)
+              : tools ? hold_to_schemas(g, tools, error)
+                      : true;
+    ok = ok && open_parsers(g, tools, begun, error);
     icp_free(begun);
     return ok;
 }

@@ -97,6 +97,7 @@ typedef struct chat_parser_opts {
     chat_style style;
     const char *tools_json; /* the request's `tools`; NULL: calls are not looked for */
     bool keep_special;      /* control tokens that are no markers stay in content */
+    bool marked;            /* calls never begin without a marker */
     /* Whether text[len], a part of a marker, is a special token of the vocabulary; NULL: none is.
      */
     bool (*is_special)(void *arg, const char *text, size_t len);
@@ -137,6 +138,22 @@ int chat_force(const chat_style *style, const char *tools_json, bool thinking, j
 /* What an answer begins with that is to be text at once, without reasoning. */
 void chat_force_text(const chat_style *style, bool thinking, jinja_text *begun);
 const chat_dialect *chat_force_dialect(const chat_style *style, const char *tools_json);
+
+/* The calls of an answer as a grammar sees them: begin (behind the dialect's marker), schema (NULL:
+ * any object), end; freed by chat_calls_fini. */
+typedef struct chat_call_form {
+    char *begin, *schema;
+    const char *end;
+} chat_call_form;
+typedef struct chat_call_forms {
+    const char *marker;
+    chat_call_form *form;
+    size_t n;
+} chat_call_forms;
+/* Of tools of which at least one is strict; only those keep their schema. n is 0: none is, or the
+ * dialect's calls are no JSON between markers. ICP_EFORMAT; ICP_ENOMEM. */
+int chat_strict_calls(const chat_style *style, const char *tools_json, chat_call_forms *out);
+void chat_call_forms_fini(chat_call_forms *forms);
 
 /* ---- templates and messages (chat_caps.c, chat_input.c) -------------------------------------- */
 

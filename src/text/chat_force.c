@@ -114,3 +114,51 @@ int chat_force(const chat_style *style, const char *tools_json, bool thinking, j
     json_object_put(tools);
     return begun->text.failed || begun->origin.failed || schema->failed ? ICP_ENOMEM : 0;
 }
+
+/* ---- strict calls --------------------------------------------------------------------------- */
+
+static bool is_strict(json_object *tool) {
+    json_object *strict = NULL;
+    json_object_object_get_ex(function_of(tool), "strict", &strict);
+    return json_object_get_boolean(strict);
+}
+
+static int make_form(const chat_dialect *d, json_object *tool, chat_call_form *out) {
+    const char *name = name_of(tool);
+    size_t before = strcspn(d->head, "$");
+    buf begin = {0}, schema = {0};
+    if (!name) return ICP_EFORMAT;
+    buf_put(&begin, d->head, before);
+    buf_put_json(&begin, name, strlen(name));
+    buf_puts(&begin, d->head + before + 1);
+    if (is_strict(tool)) put_schema(tool, &schema);
+    *out = (chat_call_form){.begin = begin.data, .schema = schema.data, .end = "}\n</tool_call>"};
+    return begin.failed || schema.failed ? ICP_ENOMEM : 0;
+}
+
+int chat_strict_calls(const chat_style *style, const char *tools_json, chat_call_forms *out) {
+    *out = (chat_call_forms){.marker = style->calls->call};
+    json_object *tools = parse_tools(tools_json);
+    size_t n = tools ? json_object_array_length(tools) : 0, n_strict = 0;
+    for (size_t i = 0; i < n; i++) n_strict += is_strict(json_object_array_get_idx(tools, i));
+    int rc = tools ? 0 : ICP_EFORMAT;
+    if (n_strict && style->calls->syntax == CHAT_JSON && style->calls->head) {
+        out->form = mem_zero(n, sizeof *out->form);
+        if (!out->form) rc = ICP_ENOMEM;
+        for (; out->form && rc == 0 && out->n < n; out->n++)
+            rc = make_form(style->calls, json_object_array_get_idx(tools, out->n),
+                           &out->form[out->n]);
+    }
+    json_object_put(tools);
+    if (rc < 0) chat_call_forms_fini(out);
+    return rc;
+}
+
+void chat_call_forms_fini(chat_call_forms *forms) {
+    for (size_t i = 0; i < forms->n; i++) {
+        mem_free(forms->form[i].begin);
+        mem_free(forms->form[i].schema);
+    }
+    mem_free(forms->form);
+    *forms = (chat_call_forms){0};
+}

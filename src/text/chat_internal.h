@@ -100,7 +100,7 @@ struct chat_parser {
     const chat_channels *channels;
     chat_marker marker[N_MARKERS];
     struct json_object *tools; /* NULL: calls are not looked for */
-    bool keep_special;
+    bool keep_special, marked;
 
     buf in, origin;
     size_t mark, at, resume;

@@ -240,7 +240,8 @@ static bool enter_bare(chat_parser *p, bool *more) {
 
 static bool step_text(chat_parser *p) {
     bool more = false;
-    if (p->tools && p->calls->bare && p->pristine && !p->thinking && enter_bare(p, &more))
+    if (p->tools && p->calls->bare && !p->marked && p->pristine && !p->thinking &&
+        enter_bare(p, &more))
         return true;
     if (more) return false;
     for (size_t i = p->at; i < p->in.len; i++) {
@@ -366,6 +367,7 @@ int chat_parser_open(const chat_parser_opts *opts, chat_parser **out, icp_error 
     p->channels = opts->style.channels;
     p->keep_special = opts->keep_special;
     p->pristine = true;
+    p->marked = opts->marked;
     int rc = parse_tools(p, opts->tools_json, err);
     if (rc < 0) {
         chat_parser_close(&p);

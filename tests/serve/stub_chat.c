@@ -56,6 +56,12 @@ int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *promp
     return rc;
 }
 
+int icp_grammar_from_tools(icp_model *m, const char *tools_json, icp_grammar **out,
+                           icp_error *err) {
+    if (!strstr(tools_json, "\"strict\":true")) return 0;
+    return icp_grammar_from_schema(m, "strict", 6, out, err);
+}
+
 void icp_chat_parser_close(icp_chat_parser **p) {
     if (!*p) return;
     chat_parser_close(&(*p)->parser);

@@ -177,6 +177,11 @@ static void forces_calls(void **state) {
     a = ask(CHAT, ASK("x", TOOLS ",\"response_format\":{\"type\":\"json_object\"}"));
     assert_string_equal(stub_grammar(), "json:");
     answer_free(&a);
+    a = ask(CHAT,
+            ASK("x", "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":"
+                     "true}}]"));
+    assert_string_equal(stub_grammar(), "schema:strict");
+    answer_free(&a);
     a = client_post(CHAT, ASK("x", "\"tools\":[" TOOL("@hard") "],\"tool_choice\":\"required\""));
     assert_int_equal(a.status, 400);
     assert_string_equal(json_at(a.body, "/error/param"), "\"tools\"");

@@ -454,6 +454,30 @@ static void test_force(void **state) {
     assert_int_equal(chat_force(&style, "{", false, NULL, NULL), ICP_EFORMAT);
 }
 
+/* What the grammar of strict tools is made of. */
+static void test_strict(void **state) {
+    static const char tools[] =
+        "[{\"function\":{\"name\":\"f\",\"strict\":true,\"parameters\":{\"type\":\"object\",\"x\":"
+        "1}}},"
+        "{\"function\":{\"name\":\"g\",\"parameters\":{\"type\":\"object\"}}}]";
+    chat_style style = chat_style_named("hermes");
+    chat_call_forms forms;
+    assert_int_equal(chat_strict_calls(&style, tools, &forms), 0);
+    assert_int_equal(forms.n, 2);
+    assert_string_equal(forms.marker, "<tool_call>");
+    assert_string_equal(forms.form[0].begin, "\n{\"name\": \"f\", \"arguments\": ");
+    assert_string_equal(forms.form[0].schema, "{\"type\":\"object\",\"x\":1}");
+    assert_null(forms.form[1].schema);
+    chat_call_forms_fini(&forms);
+    assert_int_equal(chat_strict_calls(&style, TOOLS, &forms), 0); /* none is */
+    assert_int_equal(forms.n, 0);
+    assert_int_equal(chat_strict_calls(&style, "{}", &forms), ICP_EFORMAT);
+    assert_int_equal(chat_strict_calls(&style, "[{\"strict\":true}]", &forms), ICP_EFORMAT);
+    style = chat_style_named("glm"); /* its arguments are no JSON */
+    assert_int_equal(chat_strict_calls(&style, tools, &forms), 0);
+    assert_int_equal(forms.n, 0);
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
 static void test_no_memory(void **state) {
@@ -736,11 +760,12 @@ static void test_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dialects),  cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_no_tools),  cmocka_unit_test(test_provenance),
-        cmocka_unit_test(test_force),     cmocka_unit_test(test_input),
-        cmocka_unit_test(test_caps),      cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_dialects),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_no_tools),      cmocka_unit_test(test_provenance),
+        cmocka_unit_test(test_force),         cmocka_unit_test(test_strict),
+        cmocka_unit_test(test_input),         cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
