@@ -319,7 +319,7 @@ static int merge_stacks(automaton *a, const item *items, size_t n, uint32_t *out
 /* From the ways that were visited to the state that they make. */
 static int finish_step(automaton *a, uint32_t *out) {
     for (size_t i = 0; i < a->n_work; i++) TRY(expand(a, a->work[i]));
-    qsort(a->shift, a->n_shift, sizeof(item), compare_items);
+    if (a->n_shift) qsort(a->shift, a->n_shift, sizeof(item), compare_items);
     size_t n = 0;
     for (size_t i = 0; i < a->n_shift;) {
         size_t first = i;

@@ -116,24 +116,32 @@ static ir_node parse_text(gbnf *p) {
     return made;
 }
 
+/* A character of a class, or two with a dash between them. */
+static bool parse_range(cursor *c, ir_range *out) {
+    out->lo = out->hi = parse_char(c);
+    bool more = cursor_peek(c) == '-' && c->at + 1 < c->len && c->text[c->at + 1] != ']';
+    if (more) {
+        c->at++;
+        out->hi = parse_char(c);
+    }
+    return is_scalar(out->lo) && is_scalar(out->hi) && out->lo <= out->hi;
+}
+
 static ir_node parse_class(gbnf *p) {
+    ir *g = p->c.g;
     ir_range *ranges = NULL;
     size_t n = 0, cap = 0;
-    bool negated = cursor_take(&p->c, '^'), whole = true;
-    while (whole && !cursor_take(&p->c, ']')) {
-        int32_t lo = parse_char(&p->c), hi = lo;
-        bool is_range =
-            cursor_peek(&p->c) == '-' && p->c.at + 1 < p->c.len && p->c.text[p->c.at + 1] != ']';
-        if (is_range) {
-            p->c.at++;
-            hi = parse_char(&p->c);
-        }
-        whole = is_scalar(lo) && is_scalar(hi) && lo <= hi && ir_tick(p->c.g, 1) &&
-                array_reserve(&ranges, &cap, n + 1, sizeof *ranges);
-        if (whole) ranges[n++] = (ir_range){lo, hi};
+    bool negated = cursor_take(&p->c, '^');
+    while (g->rc == 0 && !cursor_take(&p->c, ']')) {
+        ir_range one;
+        if (!parse_range(&p->c, &one))
+            fail(p, "a class is not closed, or has a bad escape or range");
+        else if (!array_reserve(&ranges, &cap, n + 1, sizeof *ranges))
+            ir_fail(g, ICP_ENOMEM, "out of memory");
+        else if (ir_tick(g, 1))
+            ranges[n++] = one;
     }
-    ir_node made = whole ? ir_class(p->c.g, ranges, n, negated)
-                         : fail(p, "a class is not closed, or has a bad escape or range");
+    ir_node made = g->rc < 0 ? IR_NEVER : ir_class(g, ranges, n, negated);
     mem_free(ranges);
     return made;
 }

@@ -416,6 +416,7 @@ static void define_common(schema *s) {
 static json_object *parse_json(ir *g, const char *text, size_t len) {
     buf ascii = {0};
     buf_put_ascii_json(&ascii, text, len);
+    buf_puts(&ascii, ""); /* even of nothing there are data */
     json_tokener *tokener = ascii.failed ? NULL : json_tokener_new_ex(JSON_DEPTH);
     if (!tokener || ascii.len >= INT32_MAX) {
         ir_fail(g, ICP_ENOMEM, "out of memory");

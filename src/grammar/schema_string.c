@@ -27,6 +27,7 @@ ir_node schema_chars(schema *s) {
  * of February, no quoted local parts). RFC 3339, 4122, 5321, 3986; IPv6 as in RFC 4291, 2.2. */
 #define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define LABEL "[a-zA-Z0-9]([a-zA-Z0-9-]{0,30}[a-zA-Z0-9])?"
+#define PCHAR "([a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})"
 #define HEX4 "[0-9a-fA-F]{1,4}"
 #define DATE                                                                                       \
     "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"       \
@@ -47,9 +48,7 @@ static const char *const formats[][2] = {
     {"ipv6", "(" HEX4 ":){7}" HEX4 "|::(" HEX4 "(:" HEX4 "){0,5})?|" HEX4 "(:" HEX4 "){0,2}::(" HEX4
              "(:" HEX4 "){0,2})?"},
     {"uri", "[a-zA-Z][a-zA-Z0-9+.-]{0,15}://" LABEL "(\\." LABEL "){0,5}(:[1-9][0-9]{0,3})?"
-            "(/([a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})*)*"
-            "(\\?([a-zA-Z0-9._~!$&'()*+,;=:@/?-]|%[0-9a-fA-F]{2})*)?"
-            "(#([a-zA-Z0-9._~!$&'()*+,;=:@/?-]|%[0-9a-fA-F]{2})*)?"},
+            "(/" PCHAR "{0,40}){0,8}(\\?" PCHAR "{0,100})?(#" PCHAR "{0,60})?"},
 };
 
 /* NULL: an annotation. */
@@ -70,22 +69,79 @@ static ir_node visit_pattern(schema *s, json_object *pattern) {
                        (size_t)json_object_get_string_len(pattern), true);
 }
 
-/* Repetitions of one character have a length: theirs and the schema's are both to be kept. */
+/* ---- lengths beside patterns and formats ------------------------------------------------------
+ */
+
+typedef struct lengths { /* code points of the shortest and the longest text of a node */
+    uint32_t min, max;
+} lengths;
+
+static uint32_t add(uint32_t a, uint32_t b) {
+    return a > UNBOUNDED - b ? UNBOUNDED : a + b;
+}
+
+static uint32_t times(uint32_t a, uint32_t n) {
+    uint64_t product = (uint64_t)a * n;
+    return a && n == UNBOUNDED ? UNBOUNDED : (uint32_t)MIN(product, UNBOUNDED);
+}
+
+/* Characters of text inside a JSON string, whose escapes are whole. */
+static uint32_t text_length(const char *text, size_t len) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < len; n++) {
+        int32_t cp;
+        if (text[i] == '\\')
+            i += i + 1 < len && text[i + 1] == 'u' ? 6 : 2;
+        else
+            i += (size_t)utf8_decode(text + i, len - i, &cp);
+    }
+    return n;
+}
+
+/* Of what regex.c makes, where nothing is called. */
+static lengths measure(const ir *g, ir_node node) {
+    ir_item item = g->items[node];
+    lengths all = {0, 0};
+    switch (item.kind) {
+    case IR_KIND_TEXT:
+        all.min = all.max = text_length(g->text + item.first, item.count);
+        return all;
+    case IR_KIND_CLASS:
+        return (lengths){1, 1};
+    case IR_KIND_REPEAT:
+        all = measure(g, item.first);
+        return (lengths){times(all.min, item.count), times(all.max, item.max)};
+    case IR_KIND_SEQ:
+    case IR_KIND_ALT:
+        for (uint32_t i = 0; i < item.count; i++) {
+            lengths one = measure(g, g->kids[item.first + i]);
+            bool seq = item.kind == IR_KIND_SEQ, first = i == 0;
+            all.min = seq ? add(all.min, one.min) : first ? one.min : MIN(all.min, one.min);
+            all.max = seq ? add(all.max, one.max) : MAX(all.max, one.max);
+        }
+        return all;
+    default:
+        return all;
+    }
+}
+
+/* Where the texts of a node do not all have a length between min and max, it can be limited when it
+ * repeats one character. */
 static ir_node limit_length(schema *s, ir_node node, uint32_t min, uint32_t max) {
     ir *g = s->g;
+    lengths all = measure(g, node);
+    if (all.min >= min && all.max <= max) return node;
+    if (all.max < min || all.min > max) return IR_NEVER;
     ir_item item = g->items[node];
-    if (item.kind == IR_KIND_REPEAT) {
-        enum ir_kind inner = g->items[item.first].kind;
-        bool plain =
-            inner == IR_KIND_CLASS || (inner == IR_KIND_TEXT && g->items[item.first].count == 1);
-        if (plain && MAX(min, item.count) <= MIN(max, item.max))
-            return ir_repeat(g, item.first, MAX(min, item.count), MIN(max, item.max));
-        if (plain) return IR_NEVER;
-    }
+    lengths one = item.kind == IR_KIND_REPEAT ? measure(g, item.first) : all;
+    if (item.kind == IR_KIND_REPEAT && one.min == 1 && one.max == 1)
+        return ir_repeat(g, item.first, MAX(min, item.count), MIN(max, item.max));
     schema_fail(s, ICP_EUNSUPPORTED,
-                "minLength and maxLength beside pattern or format are not supported");
+                "minLength and maxLength beside this pattern or format are not supported");
     return IR_NEVER;
 }
+
+/* ---- strings --------------------------------------------------------------------------------- */
 
 ir_node schema_string(schema *s, json_object *sub) {
     ir *g = s->g;
@@ -107,7 +163,7 @@ ir_node schema_string(schema *s, json_object *sub) {
         inner = ir_repeat(g, schema_chars(s), min, max);
     else
         return ir_call(g, s->string);
-    if (pattern && bounded && g->rc == 0) inner = limit_length(s, inner, min, max);
+    if ((pattern || format) && bounded && g->rc == 0) inner = limit_length(s, inner, min, max);
     ir_node quote = schema_puts(s, "\"");
     return ir_seq(g, (ir_node[]){quote, inner, quote}, 3);
 }
