@@ -12,7 +12,24 @@ enum {
                                       * would crowd a few sets of the cache */
 };
 
-void attend_init_avx2(kern *k);
-void attend_init_avx512(kern *k);
+#define KERN_PUT_ARGS                                                                              \
+    enum kern_type kv, int dk, int dv, void *block, int slot, const float *k, const float *v
+
+/* Pages of floats. */
+void attend_avx2(const kern_attend *a);
+void attend_avx512(const kern_attend *a);
+void attend_put_avx2(KERN_PUT_ARGS);
+void attend_put_avx512(KERN_PUT_ARGS);
+void attend_fold_avx2(int dv, int n, const float *partial, size_t stride, float sink, float *out);
+void attend_fold_avx512(int dv, int n, const float *partial, size_t stride, float sink, float *out);
+
+/* Pages of all types. */
+void attend_any_avx2(const kern_attend *a);
+void attend_any_avxvnni(const kern_attend *a);
+void attend_any_avx512(const kern_attend *a);
+void attend_any_vnni(const kern_attend *a);
+void attend_any_amx(const kern_attend *a);
+void attend_put_any_avx2(KERN_PUT_ARGS);
+void attend_put_any_avx512(KERN_PUT_ARGS);
 
 #endif

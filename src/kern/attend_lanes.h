@@ -20,7 +20,7 @@
 #ifndef ATTEND_LANES_H
 #define ATTEND_LANES_H
 
-#include "attend_q8.h"
+#include "attend.h"
 #include "ints.h"
 
 enum {
@@ -290,10 +290,6 @@ static void find_pages(const block *b, int *first, int *end) {
 }
 
 static void attend(const kern_attend *a) {
-    if (a->kv == KERN_Q8_0) {
-        q8_attend_ref(a);
-        return;
-    }
     block b = {.a = a, .q = a->scratch};
     b.s = b.q + BLOCK_ROWS * ROW_STRIDE;
     b.wide = b.s + BLOCK_ROWS * ROW_STRIDE;
@@ -324,9 +320,7 @@ static void narrow(enum kern_type kv, int d, const float *x, uint16_t *out) {
 
 static void kv_put(enum kern_type kv, int dk, int dv, void *block, int slot, const float *k,
                    const float *v) {
-    if (kv == KERN_Q8_0) {
-        q8_put_ref(dk, dv, block, slot, k, v);
-    } else if (kv != KERN_F32) {
+    if (kv != KERN_F32) {
         uint16_t row[KERN_MAX_HEAD + LANES], *numbers = block;
         narrow(kv, dk, k, row);
         for (int j = 0; j < dk; j++) numbers[(size_t)j * KERN_PAGE + slot] = row[j];
@@ -366,12 +360,6 @@ static void attend_fold(int d, int n, const float *partial, size_t stride, float
     for (j = 0; j + LANES <= d; j += LANES)
         lanes_store(out + j, lanes_div(lanes_load(out + j), lanes_all(l)));
     lanes_store_n(out + j, lanes_div(lanes_load_n(out + j, rest), lanes_all(l)), rest);
-}
-
-static inline void override_attend(kern *k) {
-    k->kv_put = kv_put;
-    k->attend = attend;
-    k->attend_fold = attend_fold;
 }
 
 #endif

@@ -8,6 +8,7 @@ enum {
     Q8_ROWS = 16,                                                   /* rows that go together */
     Q8_MOST_BLOCKS = (KERN_MAX_HEAD + KERN_BLOCK - 1) / KERN_BLOCK, /* of a key */
     Q8_MOST_KEY = Q8_MOST_BLOCKS * KERN_BLOCK,
+    Q8_Z_STRIDE = KERN_CHUNK + 16, /* not a power of two, which would crowd sets of the cache */
 };
 
 /* Weights are at least 2^Q8_LEAST_POWER, and a page whose weights times scales are all below
@@ -45,6 +46,14 @@ static inline q8_block q8_block_at(const void *block, int dk, int dv) {
 static inline size_t q8_size(int dk, int dv) {
     return (size_t)KERN_PAGE *
            (size_t)(q8_key_size(dk) + q8_value_size(dv) + 2 * (q8_key_size(dk) / KERN_BLOCK + 1));
+}
+
+/* Scratch of a call, see attend_q8_lanes.h. */
+static inline size_t q8_scratch(int dk, int dv) {
+    size_t blocks = (size_t)q8_key_size(dk) / KERN_BLOCK, sums = 2 * blocks * KERN_PAGE;
+    size_t row = 2 * (size_t)q8_key_size(dk) + 2 * KERN_PAGE + 64 * blocks + 4 * Q8_Z_STRIDE;
+    if (sums < (size_t)q8_value_size(dv)) sums = (size_t)q8_value_size(dv);
+    return Q8_ROWS * (row + 4 * sums) + (blocks + 1) * KERN_PAGE * 4;
 }
 
 /* attend_q8_ref.c */

@@ -34,7 +34,8 @@ size_t kern_kv_size(enum kern_type kv, int dk, int dv) {
 size_t kern_attend_scratch(int dk, int dv) {
     int d = dk > dv ? dk : dv;
     size_t columns = ((size_t)d + WIDEST_PANEL - 1) / WIDEST_PANEL * WIDEST_PANEL;
-    return (2 * (size_t)BLOCK_ROWS * ROW_STRIDE + columns * KERN_PAGE) * sizeof(float);
+    size_t size = (2 * (size_t)BLOCK_ROWS * ROW_STRIDE + columns * KERN_PAGE) * sizeof(float);
+    return size > q8_scratch(dk, dv) ? size : q8_scratch(dk, dv);
 }
 
 static float number(enum kern_type kv, const void *block, size_t index) {
@@ -133,7 +134,18 @@ void kern_attend_init(kern *k) {
     k->attend = attend;
     k->attend_fold = attend_fold;
 #ifdef KERN_X86
-    if (k->isa >= KERN_AVX2) attend_init_avx2(k);
-    if (k->isa >= KERN_AVX512) attend_init_avx512(k);
+    if (k->isa >= KERN_AVX2) {
+        k->kv_put = attend_put_any_avx2;
+        k->attend = attend_any_avx2;
+        k->attend_fold = attend_fold_avx2;
+    }
+    if (k->isa >= KERN_AVXVNNI) k->attend = attend_any_avxvnni;
+    if (k->isa >= KERN_AVX512) {
+        k->kv_put = attend_put_any_avx512;
+        k->attend = attend_any_avx512;
+        k->attend_fold = attend_fold_avx512;
+    }
+    if (k->isa >= KERN_VNNI) k->attend = attend_any_vnni;
+    if (k->isa >= KERN_AMX) k->attend = attend_any_amx;
 #endif
 }

@@ -11,6 +11,8 @@
  *   multiply_pairs(a, b)             int32 j = a[2j]·b[2j] + a[2j+1]·b[2j+1] of int16
  *   float, round, magnitude          from and to lanes: exact; to nearest even; bits without sign
  *   store_bytes                      sixteen int32 within ±127 as int8
+ *   store_64(p, x)                   four times sixteen int32 within 0..255 as 64 aligned bytes
+ *   even_bytes, odd_bytes(signed, x) bytes 2j or 2j+1 as int16 j
  *
  * and lanes_load_bf16. */
 #ifndef INTS_H

@@ -95,6 +95,26 @@ static inline void ints_store_bytes(int8_t *p, ints x) {
                                                    _mm256_extracti128_si256(words, 1)));
 }
 
+static inline void ints_store_64(uint8_t *p, const ints x[4]) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int i = 0; i < 2; i++) {
+        __m256i a = _mm256_packus_epi32(x[2 * i].lo, x[2 * i].hi);
+        __m256i b = _mm256_packus_epi32(x[2 * i + 1].lo, x[2 * i + 1].hi);
+        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order);
+        _mm256_store_si256((__m256i *)p + i, bytes);
+    }
+}
+static inline ints ints_even_bytes(bool is_signed, ints x) {
+    const __m256i low = _mm256_set1_epi16(255);
+    if (!is_signed) return (ints){_mm256_and_si256(x.lo, low), _mm256_and_si256(x.hi, low)};
+    return (ints){_mm256_srai_epi16(_mm256_slli_epi16(x.lo, 8), 8),
+                  _mm256_srai_epi16(_mm256_slli_epi16(x.hi, 8), 8)};
+}
+static inline ints ints_odd_bytes(bool is_signed, ints x) {
+    if (!is_signed) return (ints){_mm256_srli_epi16(x.lo, 8), _mm256_srli_epi16(x.hi, 8)};
+    return (ints){_mm256_srai_epi16(x.lo, 8), _mm256_srai_epi16(x.hi, 8)};
+}
+
 static inline lanes lanes_load_bf16(const void *p) {
     ints x = {_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
               _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p + 1))};

@@ -78,6 +78,19 @@ static inline void ints_store_bytes(int8_t *p, ints x) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x));
 }
 
+static inline void ints_store_64(uint8_t *p, const ints x[4]) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i a = _mm512_packus_epi32(x[0], x[1]), b = _mm512_packus_epi32(x[2], x[3]);
+    _mm512_store_si512(p, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(a, b)));
+}
+static inline ints ints_even_bytes(bool is_signed, ints x) {
+    if (!is_signed) return _mm512_and_si512(x, _mm512_set1_epi16(255));
+    return _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8);
+}
+static inline ints ints_odd_bytes(bool is_signed, ints x) {
+    return is_signed ? _mm512_srai_epi16(x, 8) : _mm512_srli_epi16(x, 8);
+}
+
 static inline lanes lanes_load_bf16(const void *p) {
     __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));

@@ -5,6 +5,7 @@
 enum { MOST_D = KERN_MAX_HEAD, MOST_ROWS = 220, GUARD = 4 };
 
 static const float canary = 1.5e-31f;
+static const enum kern_type formats[] = {KERN_F32, KERN_F16, KERN_BF16, KERN_Q8_0};
 
 /* Everything of one call, on the heap: its ends are the sanitizer's to watch. */
 typedef struct scene {
@@ -217,7 +218,7 @@ static void variant_shapes(const kern *reference, const kern *variant) {
             int n_pages = 1 + draw_below(&rng, 3);
             int n_tokens = 1 + draw_below(&rng, n_pages * KERN_PAGE);
             int dv = i % 2 ? heads[i] : heads[sizeof heads / sizeof *heads - 1 - i];
-            scene_init(&s, (i + j) % 3 ? KERN_F16 : KERN_F32, heads[i], dv, n_pages, rows[j]);
+            scene_init(&s, formats[(i + j) % 4], heads[i], dv, n_pages, rows[j]);
             scene_fill(&s, &rng, draw_unit, n_tokens);
             int pattern = draw_below(&rng, 4); /* all, causal, anything, anything or nothing */
             for (int row = 0; row < rows[j]; row++) {
@@ -236,10 +237,10 @@ static void variant_shapes(const kern *reference, const kern *variant) {
 /* Each number of visible tokens of a whole super-chunk, in one call and in falling order. */
 static void variant_every_visible(const kern *reference, const kern *variant) {
     uint64_t rng = 4;
-    for (int kv = KERN_F32; kv <= KERN_F16; kv++)
+    for (int kv = 0; kv < 4; kv++)
         for (int n = KERN_CHUNK; n >= 0; n -= MOST_ROWS) {
             scene s;
-            scene_init(&s, kv, 5, 5, KERN_CHUNK_PAGES, MOST_ROWS);
+            scene_init(&s, formats[kv], 5, 5, KERN_CHUNK_PAGES, MOST_ROWS);
             scene_fill(&s, &rng, draw_unit, n);
             for (int row = 0; row < MOST_ROWS; row++) {
                 s.end[row] = n > row ? n - row : 0;
@@ -253,15 +254,17 @@ static void variant_every_visible(const kern *reference, const kern *variant) {
 /* A whole prefill call of a common shape: 3 heads of a group × 64 tokens, on the diagonal. */
 static void variant_prefill(const kern *reference, const kern *variant) {
     uint64_t rng = 5;
-    scene s;
-    scene_init(&s, KERN_F16, 64, 64, KERN_CHUNK_PAGES, 3 * KERN_PAGE);
-    scene_fill(&s, &rng, draw_unit, KERN_CHUNK);
-    for (int row = 0; row < 3 * KERN_PAGE; row++)
-        s.end[row] = KERN_CHUNK - KERN_PAGE + 1 + row % KERN_PAGE;
-    compare(reference, variant, &s);
-    for (int row = 0; row < 3 * KERN_PAGE; row++) s.begin[row] = s.end[row] - 100;
-    compare(reference, variant, &s);
-    scene_fini(&s);
+    for (int kv = 1; kv < 4; kv++) {
+        scene s;
+        scene_init(&s, formats[kv], 64, 64, KERN_CHUNK_PAGES, 3 * KERN_PAGE);
+        scene_fill(&s, &rng, draw_unit, KERN_CHUNK);
+        for (int row = 0; row < 3 * KERN_PAGE; row++)
+            s.end[row] = KERN_CHUNK - KERN_PAGE + 1 + row % KERN_PAGE;
+        compare(reference, variant, &s);
+        for (int row = 0; row < 3 * KERN_PAGE; row++) s.begin[row] = s.end[row] - 100;
+        compare(reference, variant, &s);
+        scene_fini(&s);
+    }
 }
 
 static void variant_edges(const kern *reference, const kern *variant) {
@@ -269,8 +272,8 @@ static void variant_edges(const kern *reference, const kern *variant) {
     for (int i = 0; i < 200; i++) {
         scene s;
         int n_rows = 1 + draw_below(&rng, 16), n_tokens = 1 + draw_below(&rng, 2 * KERN_PAGE);
-        scene_init(&s, i % 2 ? KERN_F16 : KERN_F32, 1 + draw_below(&rng, 40),
-                   1 + draw_below(&rng, 40), 2, n_rows);
+        scene_init(&s, formats[i / 4 % 4], 1 + draw_below(&rng, 40), 1 + draw_below(&rng, 40), 2,
+                   n_rows);
         scene_fill(&s, &rng, i % 4 < 2 ? draw_edge : draw_unit, n_tokens);
         if (i % 4 >= 2) /* scores far apart: most weights underflow */
             for (int j = 0; j < n_rows * s.a.dk; j++) s.queries[j] *= 300;
@@ -360,10 +363,10 @@ static void variant_kv(const kern *reference, const kern *variant) {
 }
 
 /* A row's partial does not depend on the rows that go with it, nor on their order. */
-static void variant_company(const kern *reference, const kern *variant) {
+static void compare_company(const kern *variant, enum kern_type kv) {
     uint64_t rng = 9;
     scene s;
-    scene_init(&s, KERN_F16, 72, 40, 4, MOST_ROWS);
+    scene_init(&s, kv, 72, 40, 4, MOST_ROWS);
     scene_fill(&s, &rng, draw_unit, 4 * KERN_PAGE - 3);
     for (int row = 0; row < MOST_ROWS; row++) s.end[row] = draw_below(&rng, 4 * KERN_PAGE - 2);
     draw_begins(&s, &rng);
@@ -380,6 +383,11 @@ static void variant_company(const kern *reference, const kern *variant) {
         assert_same(s.a.dv + 2, alone, s.partial[row]);
     }
     scene_fini(&s);
+}
+
+static void variant_company(const kern *reference, const kern *variant) {
+    compare_company(variant, KERN_F16);
+    compare_company(variant, KERN_Q8_0);
 }
 
 static void shapes(void **state) {
