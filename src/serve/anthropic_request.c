@@ -332,6 +332,7 @@ json_object *anthropic_chat(json_object *body, bool counting, reply *error) {
                                         "stream",
                                         "cache_salt",
                                         "priority",
+                                        "prompt_cache_options",
                                         "chat_template_kwargs",
                                         "prompt_cache_key"};
     json_object *chat = json_object_new_object();

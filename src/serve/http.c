@@ -30,7 +30,8 @@ static void add_cors(struct MHD_Response *r, const call *c) {
     MHD_add_response_header(r, "Access-Control-Allow-Origin", c->origin);
     MHD_add_response_header(r, "Vary", "Origin");
     MHD_add_response_header(r, "Access-Control-Expose-Headers",
-                            "x-request-id, request-id, retry-after");
+                            "x-request-id, request-id, retry-after, x-incipit-cached-tokens, "
+                            "x-incipit-computed-tokens, x-incipit-miss, x-incipit-miss-position");
     if (strcmp(c->method, "OPTIONS") != 0) return;
     const char *asked = header(c, "Access-Control-Request-Headers");
     MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");

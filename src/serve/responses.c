@@ -117,6 +117,7 @@ static void put_response(const generation *g, buf *out, const char *status) {
         put_tokens(g, out);
     else
         buf_puts(out, "null");
+    if (ended && !g->failure.status) put_cache_diagnostics(g, out);
     buf_putc(out, '}');
 }
 

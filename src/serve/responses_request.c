@@ -305,12 +305,26 @@ static bool read_logprobs(json_object *chat, json_object *body, reply *error) {
 }
 
 static bool read_options(json_object *chat, json_object *body, reply *error) {
-    static const char *const alike[] = {
-        "model",      "temperature",        "top_p",    "top_k",
-        "min_p",      "repetition_penalty", "seed",     "presence_penalty",
-        "stream",     "frequency_penalty",  "stop",     "parallel_tool_calls",
-        "user",       "cache_salt",         "priority", "chat_template_kwargs",
-        "logit_bias", "prompt_cache_key"};
+    static const char *const alike[] = {"model",
+                                        "temperature",
+                                        "top_p",
+                                        "top_k",
+                                        "min_p",
+                                        "repetition_penalty",
+                                        "seed",
+                                        "presence_penalty",
+                                        "stream",
+                                        "frequency_penalty",
+                                        "stop",
+                                        "parallel_tool_calls",
+                                        "user",
+                                        "cache_salt",
+                                        "priority",
+                                        "chat_template_kwargs",
+                                        "prompt_cache_key",
+                                        "prompt_cache_options",
+                                        "logit_bias",
+                                        "prompt_cache_key"};
     static const char *const refused[] = {"background", "conversation", "prompt"};
     for (size_t i = 0; i < COUNT_OF(refused); i++) {
         json_object *value = field_get(body, refused[i]);
