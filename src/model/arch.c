@@ -21,6 +21,17 @@ static const char *const of_sums[N_NORM_SLOTS] = {
 static const arch architectures[] = {
     /* Llama 1-3, SmolLM2, Mistral, and Mixtral with experts */
     {.name = "llama", .norms = before, .renormalise = true},
+    {.name = "llama4", /* Scout and Maverick, text */
+     .norms = before,
+     .gating = GATING_SIGMOID,
+     .weigh_inputs = true,
+     .n_shared_experts = 1,
+     .norm_rotated = true,
+     .chunked = true,
+     .window = 8192,
+     .window_period = 4,
+     .nope_period = 4,
+     .nope_temperature = 0.1f},
     {.name = "mistral3", .norms = before}, /* Ministral 3 */
     {.name = "smollm3", .norms = before, .nope_period = 4},
     {.name = "granite", .norms = before, .logits_divided = true},

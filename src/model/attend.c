@@ -43,6 +43,7 @@ typedef struct range {
 static range seen_by(const pass *p, const model_span *s, int token) {
     size_t pos = s->pos + (size_t)token, window = (size_t)p->shape->window;
     size_t begin = window && pos >= window ? pos + 1 - window : 0;
+    if (window && p->m->h.arch->chunked) begin = pos / window * window;
     return (range){begin, p->m->h.causal ? pos + 1 : s->pos + (size_t)s->n_tokens};
 }
 

@@ -97,7 +97,15 @@ static bool two_forms(const layer *l) {
 }
 
 static void gather(const pass *p, int slot, const linear *l, bool second) {
-    int row = p->m->s.of_slot[slot] / p->m->h.n_expert_used;
+    const model *m = p->m;
+    int place = m->s.of_slot[slot], row = place / m->h.n_expert_used;
+    if (m->h.arch->weigh_inputs) {
+        float *x = m->s.slot_y + (size_t)slot * (size_t)m->h.n_embd; /* free as yet */
+        m->kern.scale(m->h.n_embd, m->s.norm + (size_t)row * (size_t)m->h.n_embd, m->s.share[place],
+                      x);
+        m->kern.act_row(l->w.type, l->w.k, x, act_of(p, slot, second));
+        return;
+    }
     product in = product_of(p, l, NULL, 0, 0, false);
     memcpy(act_of(p, slot, second), in.act + (size_t)row * in.act_stride, in.act_stride);
 }
@@ -157,7 +165,7 @@ static void combine_row(const pass *p, int row) {
     for (int i = row * n_used; i < (row + 1) * n_used; i++) {
         float *of_slot = m->s.slot_y + (size_t)m->s.slot[i] * (size_t)n;
         pass_add_bias(p, n, of_slot, p->layer->experts[m->s.chosen[i]].down.bias);
-        m->kern.add_scaled(n, y, of_slot, m->s.share[i], y);
+        m->kern.add_scaled(n, y, of_slot, m->h.arch->weigh_inputs ? 1 : m->s.share[i], y);
     }
 }
 

@@ -157,9 +157,11 @@ static void norm_heads(const pass *p, const norm *w, float *x, int n_heads, int 
 void pass_rotate(const pass *p, int row, float *x, int n_heads) {
     const model *m = p->m;
     const shape *s = p->shape;
-    if (s->n_rot)
-        m->kern.rope(x, n_heads, s->d_k, s->n_rot, m->h.arch->rope == ROPE_HALVES,
-                     angles(p, m->s.cos, s->rope, row), angles(p, m->s.sin, s->rope, row));
+    if (s->n_rot == 0) return;
+    m->kern.rope(x, n_heads, s->d_k, s->n_rot, m->h.arch->rope == ROPE_HALVES,
+                 angles(p, m->s.cos, s->rope, row), angles(p, m->s.sin, s->rope, row));
+    for (int i = 0; m->h.norm_rotated && i < n_heads; i++, x += s->d_k)
+        m->kern.rms_norm(s->d_k, x, NULL, m->h.norm_eps, x);
 }
 
 /* Queries are scaled here; those of some models grow with the logarithm of the position. */
@@ -167,8 +169,9 @@ void pass_scale_queries(const pass *p, int row, float *q) {
     const hparams *h = &p->m->h;
     int n = p->shape->n_head * p->shape->d_k;
     double scale = (double)p->shape->query_scale;
-    if (h->temperature_scale > 0) {
-        size_t lengths = pass_position(p, row) / (size_t)h->temperature_length;
+    if (h->temperature_scale > 0 && p->shape->temperature) {
+        size_t pos = pass_position(p, row) + (size_t)h->temperature_offset;
+        size_t lengths = pos / (size_t)h->temperature_length;
         scale *= 1 + (double)h->temperature_scale * log(1 + (double)lengths);
     }
     p->m->kern.scale(n, q, (float)scale, q);

@@ -81,7 +81,7 @@ static int read_windows(const reader *r, hparams *h) {
     char full[KEY];
     const gguf_value *v = find_value(r, "attention.sliding_window_pattern", full);
     int window, period = h->arch->window_period, is_local[MAX_LAYERS];
-    TRY(read_int(r, "attention.sliding_window", 0, 1 << 28, 0, &window));
+    TRY(read_int(r, "attention.sliding_window", 0, 1 << 28, h->arch->window, &window));
     if (v && v->kind == GGUF_KIND_ARRAY) {
         TRY(read_each(r, "attention.sliding_window_pattern", 0, 1, 0, is_local, h->n_layer));
     } else {
@@ -235,9 +235,11 @@ static int read_attention(const reader *r, hparams *h) {
         s->rope = s->window && a->window_unscaled;
         bool knows = s->attention && a->rope <= ROPE_HALVES &&
                      !(a->rope_if_finetuned && !read_bool(r, "rope.scaling.finetuned", true)) &&
-                     !(a->nope_period && i % a->nope_period == a->nope_period - 1) &&
+                     !(a->nope_period && (!a->window || h->layers[0].window) &&
+                       i % a->nope_period == a->nope_period - 1) &&
                      !(a->rope_in_windows_only && h->layers[0].window && !s->window);
         s->n_rot = knows ? s->n_rot : 0;
+        s->temperature = a->nope_temperature == 0 || !knows;
         s->kv_from = i;
     }
     for (int i = h->n_layer - n_shared; i < h->n_layer; i++) { /* the last like it that has some */
@@ -251,17 +253,18 @@ static int read_attention(const reader *r, hparams *h) {
 }
 
 static int read_feed_forward(const reader *r, hparams *h) {
-    int ff[MAX_LAYERS], n_dense, n_shared, ff_shared, gating, experts;
+    int ff[MAX_LAYERS], n_dense, step, n_shared, ff_shared, gating, experts;
     TRY(read_each(r, "feed_forward_length", 0, 1 << 20, 0, ff, h->n_layer));
     TRY(read_int(r, "expert_count", 0, MAX_EXPERTS, 0, &h->n_expert));
     experts = h->n_expert;
     TRY(read_int(r, "expert_used_count", experts ? 1 : 0, experts, experts ? REQUIRED : 0,
                  &h->n_expert_used));
     TRY(read_int(r, "expert_feed_forward_length", 1, 1 << 20, ff[0], &h->n_ff_expert));
-    TRY(read_int(r, "expert_shared_count", 0, 64, 0, &n_shared));
+    TRY(read_int(r, "expert_shared_count", 0, 64, h->arch->n_shared_experts, &n_shared));
     TRY(read_int(r, "expert_shared_feed_forward_length", 0, 1 << 20, n_shared * h->n_ff_expert,
                  &ff_shared));
     TRY(read_int(r, "leading_dense_block_count", 0, h->n_layer, 0, &n_dense));
+    TRY(read_int(r, "interleave_moe_layer_step", 1, MAX_LAYERS, 1, &step));
     TRY(read_int(r, "expert_group_count", 0, MAX(experts, 1), 1, &h->n_group));
     TRY(read_int(r, "expert_group_used_count", 0, MAX(h->n_group, 1), h->n_group,
                  &h->n_group_used));
@@ -276,8 +279,9 @@ static int read_feed_forward(const reader *r, hparams *h) {
     h->expert_scale = h->expert_scale > 0 ? h->expert_scale : 1;
     h->renormalise = read_bool(r, "expert_weights_norm", h->arch->renormalise);
     h->gating = (enum gating)gating;
+    h->norm_rotated = h->arch->norm_rotated && experts != 128; /* Maverick does not */
     for (int i = 0; i < h->n_layer; i++) {
-        h->layers[i].experts = experts && i >= n_dense;
+        h->layers[i].experts = experts && i >= n_dense && (i + 1) % step == 0;
         h->layers[i].n_ff = h->layers[i].experts ? ff_shared : ff[i];
         if (!h->layers[i].experts && ff[i] == 0 && !h->arch->mixer)
             return error_set(r->err, ICP_EFORMAT, "%s.feed_forward_length is missing", r->arch);
@@ -362,9 +366,11 @@ static int read_scales(const reader *r, hparams *h) {
     if (a->logits_divided) h->logit_scale = 1 / h->logit_scale;
     TRY(read_float(r, "attn_logit_softcapping", 0, 1e6, 0, &h->attn_softcap));
     TRY(read_float(r, "final_logit_softcapping", 0, 1e6, 0, &h->final_softcap));
-    TRY(read_float(r, "attention.temperature_scale", 0, 1e6, 0, &h->temperature_scale));
-    return read_int(r, "attention.temperature_length", 1, 1 << 28, h->rope[0].n_ctx_orig,
-                    &h->temperature_length);
+    TRY(read_float(r, "attention.temperature_scale", 0, 1e6, (double)a->nope_temperature,
+                   &h->temperature_scale));
+    h->temperature_offset = a->nope_temperature > 0;
+    return read_int(r, "attention.temperature_length", 1, 1 << 28,
+                    a->window ? a->window : h->rope[0].n_ctx_orig, &h->temperature_length);
 }
 
 static int find_arch(const gguf *g, hparams *h, icp_error *err) {

@@ -67,11 +67,17 @@ typedef struct arch {
     bool v_may_be_k;             /* a layer without attn_v takes its keys as values */
     bool rope_in_windows_only;   /* layers that see everything know no positions */
     bool window_unscaled;        /* rope scaling and rope_freqs are not for window layers */
+    bool chunked;                /* a window begins at a multiple of its size */
+    bool norm_rotated;           /* queries and keys are normed after rope, without a weight */
+    bool weigh_inputs;           /* an expert's input is weighed instead of its result */
+    int n_shared_experts;        /* unless the file says */
+    int window;                  /* unless the file says */
+    float nope_temperature;      /* of queries in layers without positions */
     int window_period;           /* every n-th layer sees everything, the others a window */
     int nope_period;             /* every n-th layer knows no positions */
     float window_rope_base;      /* unless the file says; 0: that of the other layers */
-    float query_scale;           /* 0: 1/sqrt of the key's size */
-    int wide_query_layers;       /* a model of so many layers scales by n_embd / n_head */
+    float query_scale;
+    int wide_query_layers; /* a model of so many layers scales by n_embd / n_head */
 } arch;
 
 const arch *arch_find(const char *name, size_t len); /* NULL when unknown */
@@ -87,6 +93,7 @@ typedef struct shape { /* of one layer */
     int window;   /* positions a row sees, its own included; 0: all up to its own */
     int rope;     /* which angles: 0, or 1 in window layers that differ */
     float query_scale;
+    bool temperature; /* queries grow with the position */
     bool attention, recurrent;
     size_t state_at; /* floats before this layer's part of a sequence's state */
     int n_ff;        /* of the dense feed-forward, or of the shared expert; 0: none */
@@ -124,6 +131,7 @@ typedef struct hparams {
     int n_group, n_group_used; /* of experts */
     enum gating gating;
     bool renormalise;
+    bool norm_rotated;
     float expert_scale;
     int rank_q, rank_kv, d_k_latent; /* latent attention; rank_q 0: queries are not compressed */
     int n_embd_layer;                /* of the embeddings that each layer has, 0: none */
@@ -131,7 +139,7 @@ typedef struct hparams {
     float embd_scale, residual_scale, logit_scale;
     float attn_softcap, final_softcap; /* 0: none */
     float temperature_scale;           /* queries grow with the logarithm of the position */
-    int temperature_length;
+    int temperature_length, temperature_offset;
     rope_params rope[2]; /* [1]: of window layers */
     mixer_sizes mixer;
     enum model_pooling pooling;

@@ -106,11 +106,11 @@ static void check_model(const char *name, enum kern_type kv, uint64_t seed) {
 
 static void bits(void **state) {
     static const char *const names[] = {
-        "llama",      "mixtral",   "smollm3",       "qwen2moe", "qwen3moe", "granitemoe",
-        "olmo2",      "glm4",      "gemma2",        "gemma3",   "gemma4",   "gpt-oss",
-        "deepseek2",  "deepseek3", "phi3-longrope", "phi2",     "gptneox",  "cohere2",
-        "starcoder2", "mistral3",  "exaone4",       "mamba2",   "lfm2",     "granitehybrid",
-        "falcon-h1",  "qwen3next", "qwen35",        "mixed",    "gpt2"};
+        "llama",         "llama4",     "mixtral",   "smollm3",       "qwen2moe", "qwen3moe",
+        "granitemoe",    "olmo2",      "glm4",      "gemma2",        "gemma3",   "gemma4",
+        "gpt-oss",       "deepseek2",  "deepseek3", "phi3-longrope", "phi2",     "gptneox",
+        "cohere2",       "starcoder2", "mistral3",  "exaone4",       "mamba2",   "lfm2",
+        "granitehybrid", "falcon-h1",  "qwen3next", "qwen35",        "mixed",    "gpt2"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         check_model(names[i], i % 2 ? KERN_F16 : KERN_F32, i);
 }
