@@ -4,13 +4,14 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# A module, and the modules whose headers it may include beside its own. icp_error is the one
-# public header that the layers below the engine share.
+# A module, and the modules whose headers it may include beside its own. icp_error and, for text,
+# icp_chat are the public headers that the layers below the engine share.
 may_include() {
     case $1 in
     base) echo icp_error ;;
     kern) ;;
-    gguf | text | cache | grammar) echo base icp_error ;;
+    gguf | cache | grammar) echo base icp_error ;;
+    text) echo base icp_error icp_chat ;;
     model) echo base gguf kern cache icp_error ;;
     engine) echo base kern gguf text cache grammar model icp_error include ;;
     api) echo base kern gguf text cache grammar model engine icp_error include ;;
@@ -24,6 +25,7 @@ may_include() {
 owner() { # HEADER: the module that it belongs to
     case $1 in
     icp_error.h) echo icp_error ;;
+    icp_chat.h) echo icp_chat ;;
     *) find src include -name "$1" | sed 's|^src/||; s|/.*||; q' ;;
     esac
 }
