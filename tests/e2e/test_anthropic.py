@@ -103,6 +103,21 @@ def test_tools_in_history(claude):
     assert m.content
 
 
+def test_tool_use(claude):
+    schema = {"type": "object", "properties": {"long": {"type": "boolean"}}, "required": ["long"]}
+    tool = {"name": "river", "input_schema": schema | {"additionalProperties": False}}
+    for choice in ({"type": "any"}, {"type": "tool", "name": "river"}):
+        m = ask(claude, tools=[tool], tool_choice=choice, max_tokens=100)
+        use = m.content[-1]
+        assert m.stop_reason == "tool_use" and use.type == "tool_use" and use.name == "river"
+        assert isinstance(use.input["long"], bool)
+    with claude.messages.stream(
+        model="default", max_tokens=100, messages=QUESTION, tools=[tool], tool_choice={"type": "any"}
+    ) as s:
+        streamed = s.get_final_message()
+    assert isinstance(streamed.content[-1].input["long"], bool)
+
+
 def test_prefill(claude):
     whole = ask(claude).content[0].text
     begun = ask(claude, QUESTION + [{"role": "assistant", "content": whole[:9]}])

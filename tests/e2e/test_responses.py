@@ -1,7 +1,10 @@
 """What users of OpenAI's Responses rely on, through the Python SDK."""
 
+import json
+
 import openai
 import pytest
+from pydantic import BaseModel, Field
 
 from program import eventually
 
@@ -75,6 +78,30 @@ def test_items_in_every_form(client):
         ],
     )
     assert r.output and r.tools[0].name == "f"
+
+
+def test_parse(client):
+    class River(BaseModel):
+        long: bool
+        km: int = Field(ge=1, le=9)
+
+    r = client.responses.parse(model="default", input="The Loire?", text_format=River, temperature=0)
+    assert isinstance(r.output_parsed, River) and r.text.format.type == "json_schema"
+
+
+def test_tool_call_and_its_result(client):
+    schema = {"type": "object", "properties": {"long": {"type": "boolean"}}, "required": ["long"]}
+    tool = {"type": "function", "name": "river", "strict": True, "parameters": schema | {"additionalProperties": False}}
+    question = {"role": "user", "content": "Is the Loire long?"}
+    r = respond(client, [question], tools=[tool], tool_choice="required", max_output_tokens=100)
+    call = r.output[-1]
+    assert call.type == "function_call" and call.name == "river" and "long" in json.loads(call.arguments)
+    events = list(respond(client, [question], tools=[tool], tool_choice="required", max_output_tokens=100, stream=True))
+    done = next(e for e in events if e.type == "response.function_call_arguments.done")
+    deltas = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == done.arguments == call.arguments
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "1012 km"}
+    assert respond(client, [result], previous_response_id=r.id, tools=[tool]).output
 
 
 def test_conversation_goes_on(client):

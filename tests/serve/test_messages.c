@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <json-c/json.h>
 
 #include "base.h"
 #include "client.h"
@@ -15,7 +16,12 @@
 #define MESSAGES "/v1/messages"
 #define COUNT "/v1/messages/count_tokens"
 #define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
-#define ASK(text, more) "{\"max_tokens\":64,\"messages\":[" USER(text) "]" more "}"
+#define ASK(text, more) "{\"max_tokens\":400,\"messages\":[" USER(text) "]" more "}"
+
+/* An answer with reasoning, text and a call. */
+#define PARTS                                                                                      \
+    "@reply=<think>Hm. </think>Look: <tool_call><function=weather><parameter=city>Bonn"            \
+    "</parameter></function></tool_call>;"
 
 static const char *at(const answer *a, const char *pointer) {
     return json_at(a->body, pointer);
@@ -182,6 +188,46 @@ static void streams(void **state) {
     answer_free(&a);
 }
 
+/* The types of blocks and deltas; a run of deltas counts once. */
+static void streams_parts(void **state) {
+    static const char *const order[][2] = {
+        {"/content_block/type", "thinking"}, {"/delta/type", "thinking_delta"},
+        {"/delta/type", "signature_delta"},  {"/type", "content_block_stop"},
+        {"/content_block/type", "text"},     {"/delta/type", "text_delta"},
+        {"/type", "content_block_stop"},     {"/content_block/type", "tool_use"},
+        {"/delta/type", "input_json_delta"}, {"/type", "content_block_stop"},
+    };
+    answer a = client_post(MESSAGES, ASK(PARTS, ",\"stream\":true,\"tools\":[{\"name\":\"weather\","
+                                                "\"input_schema\":{\"type\":\"object\"}}]")),
+           whole = client_post(MESSAGES, ASK(PARTS, ",\"tools\":[{\"name\":\"weather\","
+                                                    "\"input_schema\":{\"type\":\"object\"}}]"));
+    char **e = stream_events(a.body);
+    size_t i = 2, index = 0;
+    buf json = {0};
+    for (size_t step = 0; step < COUNT_OF(order); step++) {
+        char wanted[64], at_index[24];
+        snprintf(wanted, sizeof wanted, "\"%s\"", order[step][1]);
+        snprintf(at_index, sizeof at_index, "%zu", index);
+        if (!e[i] || strcmp(json_at(e[i], order[step][0]), wanted) != 0)
+            fail_msg("step %zu: %s", step, e[i] ? e[i] : "the end");
+        for (; e[i] && !strcmp(json_at(e[i], order[step][0]), wanted); i++) {
+            assert_string_equal(json_at(e[i], "/index"), at_index);
+            json_object *piece = json_tokener_parse(json_at(e[i], "/delta/partial_json"));
+            if (piece) buf_puts(&json, json_object_get_string(piece));
+            json_object_put(piece);
+        }
+        index += !strcmp(order[step][1], "content_block_stop");
+    }
+    assert_string_equal(json_at(e[i], "/delta/stop_reason"), "\"tool_use\"");
+    assert_string_equal(json_at(json.data, "/city"), "\"Bonn\"");
+    assert_string_equal(at(&whole, "/content/2/input/city"), "\"Bonn\"");
+    assert_memory_equal(at(&whole, "/content/2/id"), "\"toolu_", 7);
+    assert_string_not_equal(at(&whole, "/content/0/signature"), "\"\"");
+    buf_fini(&json);
+    answer_free(&a);
+    answer_free(&whole);
+}
+
 static void breaks_a_stream_with_an_error(void **state) {
     answer a = client_post(MESSAGES, ASK("@gate;@break;", ",\"stream\":true"));
     char **e = stream_events(a.body);
@@ -215,6 +261,7 @@ int main(void) {
         cmocka_unit_test(says_why_it_stopped),
         cmocka_unit_test(counts_tokens),
         cmocka_unit_test(streams),
+        cmocka_unit_test(streams_parts),
         cmocka_unit_test(breaks_a_stream_with_an_error),
     };
     return cmocka_run_group_tests(tests, start, stop);

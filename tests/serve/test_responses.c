@@ -15,6 +15,11 @@
 #define RESPONSES "/v1/responses"
 #define ASK(text, more) "{\"input\":\"" text "\"" more "}"
 
+/* An answer with reasoning, text and a call. */
+#define PARTS                                                                                      \
+    "@reply=<think>Hm. </think>Look: <tool_call><function=weather><parameter=city>Bonn"            \
+    "</parameter></function></tool_call>;"
+
 static const char *at(const answer *a, const char *pointer) {
     return json_at(a->body, pointer);
 }
@@ -158,6 +163,55 @@ static void streams(void **state) {
     answer_free(&a);
 }
 
+/* A run of deltas counts once. */
+static void streams_parts(void **state) {
+    static const char *const order[] = {
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "reasoning_text.delta",
+        "reasoning_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    };
+    answer a = client_post(RESPONSES,
+                           ASK(PARTS, ",\"stream\":true,\"tools\":[{\"type\":\"function\",\"name\":"
+                                      "\"weather\",\"parameters\":{\"type\":\"object\"}}]"));
+    char **e = stream_events(a.body);
+    size_t i = 0, index = 0;
+    for (size_t step = 0; step < COUNT_OF(order); step++) {
+        char type[96], at_index[24];
+        snprintf(type, sizeof type, "\"response.%s\"", order[step]);
+        snprintf(at_index, sizeof at_index, "%zu", index);
+        if (!e[i] || strcmp(json_at(e[i], "/type"), type) != 0)
+            fail_msg("step %zu, %s: %s", step, type, e[i] ? e[i] : "the end");
+        for (; e[i] && !strcmp(json_at(e[i], "/type"), type); i++)
+            if (*json_at(e[i], "/output_index"))
+                assert_string_equal(json_at(e[i], "/output_index"), at_index);
+        index += !strcmp(order[step], "output_item.done");
+    }
+    assert_null(e[i]);
+    assert_string_equal(json_at(e[i - 3], "/name"), "\"weather\"");
+    assert_string_equal(json_at(e[i - 3], "/arguments"), json_at(e[i - 2], "/item/arguments"));
+    assert_non_null(strstr(json_at(e[i - 2], "/item/arguments"), "Bonn"));
+    assert_memory_equal(json_at(e[i - 2], "/item/call_id"), "\"call_", 6);
+    assert_memory_equal(json_at(e[i - 2], "/item/id"), "\"fc_", 4);
+    assert_string_equal(json_at(e[i - 1], "/response/output/2/name"), "\"weather\"");
+    answer_free(&a);
+}
+
 static void streams_the_end_of_failures(void **state) {
     answer a = client_post(RESPONSES, ASK("@gate;@break;", ",\"stream\":true"));
     char **e = stream_events(a.body);
@@ -260,6 +314,7 @@ int main(void) {
         cmocka_unit_test(is_incomplete_when_cut),
         cmocka_unit_test(counts_tokens),
         cmocka_unit_test(streams),
+        cmocka_unit_test(streams_parts),
         cmocka_unit_test(streams_the_end_of_failures),
         cmocka_unit_test(streams_a_full_context),
         cmocka_unit_test(keeps_responses),
