@@ -35,16 +35,19 @@ static int wide_tokens(const shape *s) {
     return MAX(1, MIN(WIDE_TOKENS, ATTEND_ROWS / group_of(s)));
 }
 
-/* The positions [begin, end) that a token of a span sees. */
+/* The positions [begin, end) that a token of a span sees; an encoder's windows look both ways. */
 typedef struct range {
     size_t begin, end;
 } range;
 
 static range seen_by(const pass *p, const model_span *s, int token) {
     size_t pos = s->pos + (size_t)token, window = (size_t)p->shape->window;
-    size_t begin = window && pos >= window ? pos + 1 - window : 0;
+    size_t begin = window && pos >= window ? pos + 1 - window : 0,
+           all = s->pos + (size_t)s->n_tokens;
+    if (window && !p->m->h.causal)
+        return (range){pos > window / 2 ? pos - window / 2 : 0, MIN(pos + window / 2 + 1, all)};
     if (window && p->m->h.arch->chunked) begin = pos / window * window;
-    return (range){begin, p->m->h.causal ? pos + 1 : s->pos + (size_t)s->n_tokens};
+    return (range){begin, p->m->h.causal ? pos + 1 : all};
 }
 
 /* The super-chunks that tokens [first, first + n) of a span see something of. */

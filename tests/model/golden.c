@@ -126,14 +126,18 @@ static double check_model(const char *name, enum kern_isa isa, size_t chunk) {
 }
 
 static const char *const names[] = {
-    "llama",         "llama-tied-mqa", "llama31-rope", "llama4",    "mixtral",    "mistral3",
-    "smollm3",       "granite",        "granitemoe",   "qwen2",     "qwen2moe",   "qwen3",
-    "qwen3moe",      "seed-oss",       "olmo2",        "olmoe",     "exaone4",    "phi2",
-    "phi3-longrope", "glm4",           "glm4moe",      "gpt-oss",   "deepseek2",  "deepseek3",
-    "gemma",         "gemma2",         "gemma3",       "gemma4",    "starcoder2", "stablelm",
-    "gpt2",          "gptneox",        "falcon",       "command-r", "cohere2",    "mamba2",
-    "granitehybrid", "falcon-h1",      "lfm2",         "qwen3next", "qwen35",     "qwen3-embed",
-    "bert",          "nomic-bert",
+    "llama",         "llama-tied-mqa", "llama31-rope",  "llama4",
+    "mixtral",       "mistral3",       "smollm3",       "granite",
+    "granitemoe",    "qwen2",          "qwen2moe",      "qwen3",
+    "qwen3moe",      "seed-oss",       "olmo2",         "olmoe",
+    "exaone4",       "phi2",           "phi3-longrope", "glm4",
+    "glm4moe",       "gpt-oss",        "deepseek2",     "deepseek3",
+    "gemma",         "gemma2",         "gemma3",        "gemma4",
+    "starcoder2",    "stablelm",       "gpt2",          "gptneox",
+    "falcon",        "command-r",      "cohere2",       "mamba2",
+    "granitehybrid", "falcon-h1",      "lfm2",          "qwen3next",
+    "qwen35",        "qwen3-embed",    "bert",          "gemma-embedding",
+    "nomic-bert",
 };
 
 /* Every chunk size on the best instruction set, one on the others. */
