@@ -112,21 +112,33 @@ static int32_t choose(const uint64_t *bits, long n, size_t step, uint64_t *rng) 
         if ((bits[i >> 6] >> (i & 63) & 1) && nth-- == 0) return (int32_t)i;
 }
 
-void bed_walk(grammar *g, uint64_t seed, buf *out) {
-    enum { MOST_STEPS = 4000 };
+/* Walks at most so many steps; false: the text is not at its end. */
+static bool walk(grammar *g, uint64_t seed, size_t most, buf *out) {
     uint64_t bits[8], rng = seed;
     matcher *m = NULL;
+    bool ended = false;
     assert_int_equal(matcher_new(g, &m), 0);
     buf_clear(out);
-    for (size_t step = 0;; step++) {
-        if (matcher_must_end(m) || (matcher_can_end(m) && bed_random(&rng) % 6 == 0)) break;
+    for (size_t step = 0; step < most && !ended; step++) {
+        ended = matcher_must_end(m) || (matcher_can_end(m) && bed_random(&rng) % 6 == 0);
+        if (ended) break;
         long n = matcher_mask(m, bits, COUNT_OF(bits));
         if (n <= 0) fail_msg("stuck after %s", out->data ? out->data : "");
         int32_t token = choose(bits, n, step, &rng);
         assert_int_equal(matcher_put_token(m, token), 0);
         buf_put(out, bed_tokens[token].data, bed_tokens[token].len);
-        assert_true(step < MOST_STEPS);
     }
     buf_puts(out, "");
     matcher_free(&m);
+    return ended;
+}
+
+void bed_walk(grammar *g, uint64_t seed, buf *out) {
+    enum { MOST_STEPS = 4000 };
+    assert_true(walk(g, seed, MOST_STEPS, out));
+}
+
+void bed_start(grammar *g, uint64_t seed, buf *out) {
+    enum { STEPS = 200 };
+    walk(g, seed, STEPS, out);
 }

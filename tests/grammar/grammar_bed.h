@@ -30,6 +30,8 @@ bool bed_accepts(grammar *g, const char *text, size_t len);
  * those that close what is open. Fails the test when a token of the mask is refused, or when there
  * is none. */
 void bed_walk(grammar *g, uint64_t seed, buf *out);
+/* The beginning of one: of grammars whose texts need not come to an end by themselves. */
+void bed_start(grammar *g, uint64_t seed, buf *out);
 
 uint32_t bed_random(uint64_t *state);
 

@@ -1,6 +1,7 @@
 /* Grammars in their own notations: what they accept, what they refuse, and how they say so. */
 #include "grammar_bed.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,31 @@ static void gbnf_agrees(void **state) {
         }
         grammar_unref(&g);
     }
+}
+
+/* Every .gbnf file in the folder that INCIPIT_GBNF_DIR names loads, and texts can be made of it. */
+static void loads_a_folder(void **state) {
+    const char *folder = getenv("INCIPIT_GBNF_DIR");
+    DIR *dir = folder ? opendir(folder) : NULL;
+    if (!dir) skip();
+    buf text = {0};
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char path[1024], source[65536];
+        if (!strstr(entry->d_name, ".gbnf")) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        source[fread(source, 1, sizeof source - 1, f)] = '\0';
+        fclose(f);
+        grammar *g = bed_grammar(GBNF, source);
+        for (uint64_t seed = 0; seed < 3; seed++) {
+            bed_start(g, seed, &text);
+            assert_false(text.failed);
+        }
+        grammar_unref(&g);
+    }
+    closedir(dir);
+    buf_fini(&text);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -334,6 +360,7 @@ static void tails_take_no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gbnf_agrees),
+        cmocka_unit_test(loads_a_folder),
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(chooses),
         cmocka_unit_test(json_is_json),
