@@ -9,13 +9,15 @@ cd "$(dirname "$0")/.."
 may_include() {
     case $1 in
     base) echo icp_error ;;
+    json) echo base icp_error ;;
     kern) ;;
-    gguf | cache | grammar) echo base icp_error ;;
-    text) echo base icp_error icp_chat ;;
+    gguf | cache) echo base icp_error ;;
+    grammar) echo base json icp_error ;;
+    text) echo base json icp_error icp_chat ;;
     model) echo base gguf kern cache icp_error ;;
     engine) echo base kern gguf text cache grammar model icp_error include ;;
     api) echo base kern gguf text cache grammar model engine icp_error include ;;
-    serve) echo base icp_error include ;;
+    serve) echo base json icp_error include ;;
     sim) echo base cache engine icp_error ;;
     cli) echo base serve sim icp_error include ;;
     *) echo "layers: the module $1 has no line in tools/layers.sh" >&2 && return 1 ;;

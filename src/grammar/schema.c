@@ -16,6 +16,7 @@
  * Between tokens one space, or one line break with up to 32 blanks, may stand; a model cannot go on
  * with blanks for ever. */
 #include "schema_internal.h"
+#include "json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -414,25 +415,17 @@ static void define_common(schema *s) {
 
 /* The schema as json-c reads it; NULL with an error. */
 static json_object *parse_json(ir *g, const char *text, size_t len) {
-    buf ascii = {0};
-    buf_put_ascii_json(&ascii, text, len);
-    buf_puts(&ascii, ""); /* even of nothing there are data */
-    json_tokener *tokener = ascii.failed ? NULL : json_tokener_new_ex(JSON_DEPTH);
-    if (!tokener || ascii.len >= INT32_MAX) {
+    json_object *root;
+    enum json_tokener_error why;
+    size_t end;
+    if (json_read(text, len, JSON_DEPTH, &root, &why, &end) < 0) {
         ir_fail(g, ICP_ENOMEM, "out of memory");
-        if (tokener) json_tokener_free(tokener);
-        buf_fini(&ascii);
         return NULL;
     }
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
-    json_object *root = json_tokener_parse_ex(tokener, ascii.data, (int)ascii.len + 1);
-    enum json_tokener_error why = json_tokener_get_error(tokener);
     if (why != json_tokener_success)
         ir_fail(g, ICP_EINVALID, "schema: not valid JSON: %s", json_tokener_error_desc(why));
     else if (!root)
         ir_fail(g, ICP_EINVALID, "schema: a schema must be an object or a boolean");
-    json_tokener_free(tokener);
-    buf_fini(&ascii);
     return root;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve_internal.h"
 
 /* ---- the text -------------------------------------------------------------------------------- */
@@ -63,20 +64,11 @@ json_object *json_parse(const char *text, size_t len, reply *error) {
     }
     if (len >= INT_MAX) return parse_error(error, INT_MAX, "too long"), NULL;
     if (!check_text(text, len, error)) return NULL;
-    buf ascii = {0};
-    buf_put_ascii_json(&ascii, text, len);
-    json_tokener *tokener = ascii.failed ? NULL : json_tokener_new_ex(JSON_MAX_DEPTH);
-    if (!tokener || ascii.len >= INT_MAX) {
-        if (tokener) json_tokener_free(tokener);
-        buf_fini(&ascii);
+    json_object *root;
+    enum json_tokener_error failure;
+    size_t end;
+    if (json_read(text, len, JSON_MAX_DEPTH, &root, &failure, &end) < 0)
         return reply_error(error, 503, NULL, NULL, "Out of memory."), NULL;
-    }
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
-    json_object *root = json_tokener_parse_ex(tokener, ascii.data, (int)ascii.len + 1);
-    enum json_tokener_error failure = json_tokener_get_error(tokener);
-    size_t end = ascii_json_origin(text, len, json_tokener_get_parse_end(tokener));
-    json_tokener_free(tokener);
-    buf_fini(&ascii);
     end += strspn(text + end, " \t\r\n");
 
     if (failure == json_tokener_error_depth)

@@ -1,4 +1,5 @@
 #include "jinja_json.h"
+#include "json.h"
 
 #include <json-c/json.h>
 
@@ -111,23 +112,12 @@ void json_read_vars(struct render *r, const char *text, enum text_origin origin,
         width = (size_t)utf8_decode(text + i, len - i, &cp);
         if (cp < 0) fail_json(r, origin, "invalid UTF-8");
     }
-    buf ascii = {0};
-    buf_puts(&ascii, ""); /* so that there is a text, even of nothing */
-    buf_put_ascii_json(&ascii, text, len);
-    struct json_tokener *tokener =
-        ascii.failed || ascii.len >= INT32_MAX ? NULL : json_tokener_new_ex(MAX_JSON_DEPTH);
-    if (!tokener) {
-        buf_fini(&ascii);
+    enum json_tokener_error failed;
+    size_t end;
+    if (json_read(text, len, MAX_JSON_DEPTH, &r->json, &failed, &end) < 0)
         trap_fail(&r->trap, ICP_ENOMEM, "out of memory");
-    }
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
-    r->json = json_tokener_parse_ex(tokener, ascii.data, (int)ascii.len + 1);
-    enum json_tokener_error failed = json_tokener_get_error(tokener);
-    bool whole = json_tokener_get_parse_end(tokener) >= ascii.len;
-    json_tokener_free(tokener);
-    buf_fini(&ascii);
     if (failed != json_tokener_success) fail_json(r, origin, json_tokener_error_desc(failed));
-    if (!whole) fail_json(r, origin, "something follows the JSON object");
+    if (end < len) fail_json(r, origin, "something follows the JSON object");
     if (!json_object_is_type(r->json, json_type_object)) fail_json(r, origin, "not a JSON object");
     if (has_huge_integer(text)) fail_json(r, origin, "an integer is out of range");
     convert_members(r, r->json, origin, vars);

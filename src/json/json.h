@@ -1,0 +1,16 @@
+/* json: reading JSON from outside, with json-c, the same way wherever it comes in. */
+#ifndef JSON_H
+#define JSON_H
+
+#include "base.h"
+
+#include <json-c/json.h>
+
+/* Reads text[0..len) as RFC 8259 has it, nested at most `depth` deep. *why says how that went;
+ * *root is the value (NULL for null too, and after a failure), the caller's to put. *end: the byte
+ * where reading stopped, len when nothing follows the value. ICP_ENOMEM: nothing was read (text of
+ * 2 GB and more included). */
+int json_read(const char *text, size_t len, int depth, json_object **root,
+              enum json_tokener_error *why, size_t *end);
+
+#endif
