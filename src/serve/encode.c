@@ -83,17 +83,30 @@ static void put_token(const generation *g, buf *out, const icp_logprob *p) {
     icp_free(text);
 }
 
-void add_chat_logprob(generation *g, logprobs *to, int32_t token, const icp_event *e) {
+void add_logprob_item(const generation *g, logprobs *to, const icp_event *e, put_token_fn *put) {
     buf *out = &to->list[0];
     if (out->len) buf_putc(out, ',');
-    put_token(g, out, &e->chosen);
+    put(g, out, &e->chosen);
     buf_puts(out, ",\"top_logprobs\":[");
     for (int i = 0; i < e->n_top; i++) {
         if (i) buf_putc(out, ',');
-        put_token(g, out, &e->top[i]);
+        put(g, out, &e->top[i]);
         buf_putc(out, '}');
     }
     buf_puts(out, "]}");
+}
+
+void add_chat_logprob(generation *g, logprobs *to, int32_t token, const icp_event *e) {
+    add_logprob_item(g, to, e, put_token);
+}
+
+void put_usage_chunk(generation *g) {
+    buf_puts(&g->out, "],\"usage\":");
+    put_usage(g, &g->out);
+    put_cache_diagnostics(g, &g->out);
+    put_timings(&g->out, &g->usage);
+    buf_putc(&g->out, '}');
+    event_end(&g->out);
 }
 
 const char *finish_reason(const choice *c) {

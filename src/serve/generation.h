@@ -174,9 +174,15 @@ void event_end(buf *out);
 void put_json_string(buf *out, const char *text, size_t len);
 void put_string_member(buf *out, const char *before, const char *text); /* before: ",\"name\":" */
 void put_logprob(buf *out, float value); /* finite, whatever it was */
+/* An item of log-probabilities: a token as `put` writes it (all but its closing brace), and those
+ * that could have stood there, as its top_logprobs. */
+typedef void put_token_fn(const generation *g, buf *out, const icp_logprob *p);
+void add_logprob_item(const generation *g, logprobs *to, const icp_event *event, put_token_fn *put);
 /* An item of chat's log-probabilities: {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]}. */
 void add_chat_logprob(generation *g, logprobs *to, int32_t token, const icp_event *event);
 void put_usage(const generation *g, buf *out);
+/* The last chunk of an OpenAI stream, begun as far as its empty "choices":[ */
+void put_usage_chunk(generation *g);
 /* Appends ,"prompt_cache_diagnostics":{…} when the request asked for it (cache_fields.c). */
 void put_cache_diagnostics(const generation *g, buf *out);
 /* Why prompt tokens were computed, as an object with a message for people. */

@@ -33,16 +33,7 @@ static void put_token(const generation *g, buf *out, const icp_logprob *p) {
 }
 
 static void add_logprob(generation *g, logprobs *to, int32_t token, const icp_event *e) {
-    buf *out = &to->list[0];
-    if (out->len) buf_putc(out, ',');
-    put_token(g, out, &e->chosen);
-    buf_puts(out, ",\"top_logprobs\":[");
-    for (int i = 0; i < e->n_top; i++) {
-        if (i) buf_putc(out, ',');
-        put_token(g, out, &e->top[i]);
-        buf_putc(out, '}');
-    }
-    buf_puts(out, "]}");
+    add_logprob_item(g, to, e, put_token);
 }
 
 static void put_tokens(const generation *g, buf *out, const choice *c) {

@@ -71,15 +71,10 @@ static void begin_chunk(generation *g, const choice *c) {
     buf_printf(&g->out, "{\"index\":%zu,\"delta\":{", c->index);
 }
 
-static void put_usage_chunk(generation *g) {
+static void put_usage_event(generation *g) {
     event_begin(&g->out, NULL);
     put_head(g, &g->out, "chat.completion.chunk");
-    buf_puts(&g->out, "],\"usage\":");
-    put_usage(g, &g->out);
-    put_cache_diagnostics(g, &g->out);
-    put_timings(&g->out, &g->usage);
-    buf_putc(&g->out, '}');
-    event_end(&g->out);
+    put_usage_chunk(g);
 }
 
 static void stream(generation *g, enum output_event what, choice *c, item *i) {
@@ -114,7 +109,7 @@ static void stream(generation *g, enum output_event what, choice *c, item *i) {
         end_chunk(g);
         break;
     case OUTPUT_ENDS:
-        if (g->opts.include_usage && !g->failure.status) put_usage_chunk(g);
+        if (g->opts.include_usage && !g->failure.status) put_usage_event(g);
         put_done(g);
         break;
     default:

@@ -131,12 +131,7 @@ static void stream(generation *g, enum output_event what, choice *c, item *i) {
         if (g->opts.include_usage && !g->failure.status) {
             event_begin(&g->out, NULL);
             put_head(g, &g->out);
-            buf_puts(&g->out, "],\"usage\":");
-            put_usage(g, &g->out);
-            put_cache_diagnostics(g, &g->out);
-            put_timings(&g->out, &g->usage);
-            buf_putc(&g->out, '}');
-            event_end(&g->out);
+            put_usage_chunk(g);
         }
         put_done(g);
         break;
