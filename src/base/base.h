@@ -109,6 +109,12 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
 void log_set_level(enum log_level level);
 
+/* ---- random numbers (random.c) ------------------------------------------------------------- */
+
+/* The next number of a sequence that any state begins: SplitMix64 (Steele, Lea, Flood: "Fast
+ * splittable pseudorandom number generators", 2014). Not for sampling, not for secrets. */
+uint64_t random_next(uint64_t *state);
+
 /* ---- time (clock.c) ------------------------------------------------------------------------ */
 
 double clock_now(void); /* seconds, monotonic */

@@ -85,11 +85,7 @@ void cache_refund(cache *c, size_t size) {
 }
 
 uint32_t cache_draw(cache *c) {
-    /* SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). */
-    uint64_t z = c->random += 0x9E3779B97F4A7C15;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-    z = (z ^ z >> 27) * 0x94D049BB133111EB;
-    return (uint32_t)(z >> 32);
+    return (uint32_t)(random_next(&c->random) >> 32);
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */

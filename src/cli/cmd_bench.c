@@ -26,20 +26,12 @@ typedef struct lane {
 
 enum { MAX_BATCH = 64, MAX_RUNS = 101 };
 
-/* SplitMix64 (Steele et al. 2014). */
-static uint64_t draw(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static int submit(bench *b, int n_prompt, int n_tokens, icp_request **out, icp_error *err) {
     size_t n_vocab = icp_model_get_info(b->model)->n_vocab, n = (size_t)(b->depth + n_prompt);
     int32_t *ids = mem_alloc(n * sizeof *ids);
     if (!ids) return error_set(err, ICP_ENOMEM, "out of memory");
     if (b->depth) memcpy(ids, b->prefix, (size_t)b->depth * sizeof *ids);
-    for (size_t i = (size_t)b->depth; i < n; i++) ids[i] = (int32_t)(draw(&b->random) % n_vocab);
+    for (size_t i = (size_t)b->depth; i < n; i++) ids[i] = (int32_t)(random_next(&b->random) % n_vocab);
     icp_request_opts opts;
     icp_request_opts_init(&opts);
     opts.prompt = ids;
@@ -121,7 +113,7 @@ static int fill_depth(bench *b, icp_error *err) {
     size_t n_vocab = icp_model_get_info(b->model)->n_vocab;
     b->prefix = mem_alloc((size_t)b->depth * sizeof *b->prefix);
     if (!b->prefix) return error_set(err, ICP_ENOMEM, "out of memory");
-    for (int i = 0; i < b->depth; i++) b->prefix[i] = (int32_t)(draw(&b->random) % n_vocab);
+    for (int i = 0; i < b->depth; i++) b->prefix[i] = (int32_t)(random_next(&b->random) % n_vocab);
     return run_once(b, 1, 1, 1, &a, &c, err);
 }
 

@@ -18,10 +18,8 @@ typedef uint64_t cell;
 enum { CELLS_SIZE = CACHE_PAGE * sizeof(cell) };
 
 static inline cell cell_next(cell before, int32_t token) {
-    uint64_t z = (before ^ (uint32_t)token) + 0x9E3779B97F4A7C15;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-    z = (z ^ z >> 27) * 0x94D049BB133111EB;
-    return z ^ z >> 31;
+    uint64_t state = before ^ (uint32_t)token;
+    return random_next(&state);
 }
 
 static inline cell cell_root(int space) {

@@ -20,11 +20,8 @@ static void need(bool what) {
     if (!what) abort();
 }
 
-static uint64_t mix(uint64_t x) { /* splitmix64 */
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    return x ^ x >> 31;
+static uint64_t mix(uint64_t x) {
+    return random_next(&x);
 }
 
 static uint64_t kv_of(uint64_t before, int32_t token, size_t pos) {

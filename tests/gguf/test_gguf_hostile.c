@@ -386,13 +386,6 @@ static void every_truncation_is_refused(void **state) {
     for (w.len = 0; w.len < whole; w.len++) bytes_refused(&w, ICP_EFORMAT, "");
 }
 
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-}
-
 /* Changes a few places of a right file: bits, bytes, and numbers that readers stumble over. */
 static void mutate(writer *w, uint64_t *random) {
     static const uint64_t nasty[] = {0,
@@ -415,8 +408,8 @@ static void mutate(writer *w, uint64_t *random) {
                                      -32ull,
                                      UINT64_MAX / 8 + 1};
     size_t head = MIN(w->len, (size_t)960); /* what stands before the data */
-    for (uint64_t n = 1 + next_random(random) % 4; n > 0; n--) {
-        uint64_t r = next_random(random);
+    for (uint64_t n = 1 + random_next(random) % 4; n > 0; n--) {
+        uint64_t r = random_next(random);
         size_t at = r % head;
         switch (r >> 60) {
         case 0:

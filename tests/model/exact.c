@@ -12,26 +12,19 @@
 
 enum { TOKENS = 150, NEIGHBOUR = 40, ROUNDS = 4 };
 
-static uint64_t draw(uint64_t *state) { /* SplitMix64 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-}
-
 /* Extends s by the next tokens of ids in random chunks, a neighbour's tokens in the same passes. */
 static void extend_in_company(sequence *s, sequence *other, const int32_t *ids, uint64_t *rng,
                               float *rows) {
     size_t n_out = model_get_info(s->m)->n_out;
     float *logits = malloc((TOKENS + NEIGHBOUR) * n_out * sizeof *logits);
     while (s->len < TOKENS) {
-        size_t left = TOKENS - s->len, n = 1 + draw(rng) % (draw(rng) % 3 ? 9 : left);
-        size_t more = MIN(draw(rng) % 5, NEIGHBOUR - other->len);
+        size_t left = TOKENS - s->len, n = 1 + random_next(rng) % (random_next(rng) % 3 ? 9 : left);
+        size_t more = MIN(random_next(rng) % 5, NEIGHBOUR - other->len);
         n = MIN(n, left);
         model_span mine = {ids + s->len, (int)n, s->len, s->pages, s->state, (int)n};
         model_span its = {ids + 1 + other->len, (int)more,    other->len,
                           other->pages,         other->state, (int)more};
-        bool first = draw(rng) % 2;
+        bool first = random_next(rng) % 2;
         model_span spans[2] = {first ? mine : its, first ? its : mine};
         model_forward(s->m, spans, 2, logits);
         memcpy(rows + s->len * n_out, logits + (first ? 0 : more) * n_out,
@@ -79,13 +72,14 @@ static void check_model(const char *name, enum kern_type kv, uint64_t seed) {
     size_t n_out = model_get_info(m)->n_out, n_vocab = model_get_info(m)->n_vocab;
     float *want = malloc(TOKENS * n_out * sizeof *want),
           *found = malloc(TOKENS * n_out * sizeof *want);
-    for (size_t i = 0; i < TOKENS + NEIGHBOUR; i++) ids[i] = (int32_t)(draw(&seed) % n_vocab);
+    for (size_t i = 0; i < TOKENS + NEIGHBOUR; i++)
+        ids[i] = (int32_t)(random_next(&seed) % n_vocab);
     sequence_init(&whole, m, TOKENS);
     sequence_extend(&whole, ids, TOKENS, TOKENS, want);
     for (int round = 0; round < ROUNDS; round++) {
-        enum kern_isa isa = draw(&seed) % 3 ? kern_isa_best() : KERN_SCALAR;
+        enum kern_isa isa = random_next(&seed) % 3 ? kern_isa_best() : KERN_SCALAR;
         model *twin = open_golden(file, (model_opts){.isa = isa, .kv = kv, .pool = three});
-        size_t cached = round ? draw(&seed) % TOKENS : 0;
+        size_t cached = round ? random_next(&seed) % TOKENS : 0;
         assert_memory_equal(model_get_info(m)->fingerprint, model_get_info(twin)->fingerprint, 16);
         sequence_init(&part, twin, TOKENS);
         sequence_init(&other, twin, NEIGHBOUR);
