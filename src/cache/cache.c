@@ -26,6 +26,18 @@ static size_t page_cost(const cache *c) {
     return c->stride + sizeof(page) + sizeof(page *) + sizeof(ghost);
 }
 
+static size_t stride_of(size_t page_size) {
+    bool big = page_size >= (size_t)BIG * PAGE_ALIGN_BIG;
+    return round_up(page_size, big ? PAGE_ALIGN_BIG : PAGE_ALIGN);
+}
+
+size_t cache_limit_of(size_t page_size, size_t n_pages) {
+    cache shape = {.stride = stride_of(page_size)};
+    size_t need = fixed_cost() + n_pages * page_cost(&shape);
+    /* the least limit of which, without one part in SPARE_SHARE, so much is left */
+    return MAX(need + MIN_SPARE, need + (need - 1) / (SPARE_SHARE - 1));
+}
+
 int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
     size_t spare = MAX(opts->limit / SPARE_SHARE, MIN_SPARE);
     if (opts->page_size == 0 || (!opts->copy && !opts->no_reuse))
@@ -34,8 +46,7 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
     cache shape = {.opts = *opts};
     bool fits = opts->page_size <= opts->limit / MIN_PAGES && spare + fixed_cost() < opts->limit;
     if (fits) {
-        bool big = opts->page_size >= (size_t)BIG * PAGE_ALIGN_BIG;
-        shape.stride = round_up(opts->page_size, big ? PAGE_ALIGN_BIG : PAGE_ALIGN);
+        shape.stride = stride_of(opts->page_size);
         shape.n_pages = (opts->limit - spare - fixed_cost()) / page_cost(&shape);
         shape.n_pages = MIN(shape.n_pages, UINT32_MAX - 1);
     }

@@ -14,7 +14,6 @@ enum { CACHE_PAGE = 64 }; /* tokens in a page; pages sit at absolute positions *
 typedef struct page_id {
     uint32_t index;
 } page_id;
-#define PAGE_NONE ((page_id){UINT32_MAX})
 
 typedef struct cache cache;
 
@@ -35,6 +34,8 @@ typedef struct cache_opts {
 /* Reserves all its pages and their bookkeeping; what is allocated later (chains, namespaces) has
  * its share of the limit set aside. ICP_ELIMIT: the limit holds less than a few pages. */
 int cache_open(const cache_opts *opts, cache **out, icp_error *err);
+/* The least limit that holds so many pages. */
+size_t cache_limit_of(size_t page_size, size_t n_pages);
 void cache_close(cache **c); /* its chains must be closed; ends all namespaces, held or not */
 void *cache_page(const cache *c, page_id page); /* address of a page's bytes, 64-byte aligned */
 

@@ -123,26 +123,13 @@ static size_t longest(const trace *t) {
     return n;
 }
 
-/* A cache whose limit holds exactly so many pages: the bookkeeping of one is found by asking. */
 static int open_cache(player *p, icp_error *err) {
     size_t pages = MIN(p->opts->capacity, p->t->n_unique + longest(p->t) + 16);
-    cache_opts co = {.page_size = PAGE_BYTES, .policy = p->opts->policy, .copy = copy_nothing};
-    size_t low = pages * PAGE_BYTES, high = pages * (PAGE_BYTES + 2048) + (1 << 20);
-    while (low < high) {
-        co.limit = low + (high - low) / 2;
-        cache_stats s = {0};
-        int rc = cache_open(&co, &p->cache, err);
-        if (rc < 0 && rc != ICP_ELIMIT) return rc;
-        if (rc == 0) cache_get_stats(p->cache, &s);
-        if (rc == 0 && s.n_pages == pages) break;
-        cache_close(&p->cache);
-        if (s.n_pages < pages)
-            low = co.limit + 1;
-        else
-            high = co.limit;
-    }
-    if (!p->cache)
-        return error_set(err, ICP_ELIMIT, "a cache of %zu blocks is too small to be made", pages);
+    cache_opts co = {.page_size = PAGE_BYTES,
+                     .limit = cache_limit_of(PAGE_BYTES, pages),
+                     .policy = p->opts->policy,
+                     .copy = copy_nothing};
+    TRY(cache_open(&co, &p->cache, err));
     return cache_space_get(p->cache, NULL, "sim", 3, &p->space);
 }
 

@@ -53,17 +53,15 @@ static inline void cells_check(const chain *ch, int space, const int32_t *tokens
     }
 }
 
-/* A cache of at least n pages, by the smallest limit or nearly. */
+/* A cache of n pages, by the smallest limit. */
 static inline cache *cells_open(size_t n_pages, bool no_reuse) {
-    cache_opts opts = {.page_size = CELLS_SIZE, .no_reuse = no_reuse, .copy = cells_copy};
-    for (opts.limit = 20 << 10;;) {
-        cache *c = NULL;
-        cache_stats s = {0};
-        if (cache_open(&opts, &c, NULL) == 0) cache_get_stats(c, &s);
-        if (s.n_pages >= n_pages) return c;
-        cache_close(&c);
-        opts.limit += (n_pages - s.n_pages) * CELLS_SIZE;
-    }
+    cache_opts opts = {.page_size = CELLS_SIZE,
+                       .limit = cache_limit_of(CELLS_SIZE, n_pages),
+                       .no_reuse = no_reuse,
+                       .copy = cells_copy};
+    cache *c = NULL;
+    assert_int_equal(cache_open(&opts, &c, NULL), 0);
+    return c;
 }
 
 #endif

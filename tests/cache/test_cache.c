@@ -530,6 +530,25 @@ static void test_limits_of_open(void **state) {
     assert_int_equal(cache_open(&none, &c, &err), ICP_EINVALID);
 }
 
+static size_t pages_within(size_t page_size, size_t limit) {
+    cache_opts opts = {.page_size = page_size, .limit = limit, .copy = cells_copy};
+    cache *c = NULL;
+    cache_stats s = {0};
+    if (cache_open(&opts, &c, NULL) == 0) cache_get_stats(c, &s);
+    cache_close(&c);
+    return s.n_pages;
+}
+
+static void test_least_limit(void **state) {
+    const size_t sizes[] = {1, 64, 1000, 65536, 100000}, counts[] = {4, 5, 63, 64, 65, 1000, 3001};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        for (size_t k = 0; k < COUNT_OF(counts); k++) {
+            size_t limit = cache_limit_of(sizes[i], counts[k]);
+            assert_int_equal(pages_within(sizes[i], limit), counts[k]);
+            assert_true(pages_within(sizes[i], limit - 1) < counts[k]);
+        }
+}
+
 static void test_pages_are_aligned_and_fresh(void **state) {
     const size_t sizes[] = {1, 64, 1000, 65536, 100000};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
@@ -627,6 +646,7 @@ int main(void) {
         cmocka_unit_test(test_no_reuse),
         LARGE(test_ten_thousand_prompts),
         cmocka_unit_test(test_limits_of_open),
+        cmocka_unit_test(test_least_limit),
         cmocka_unit_test(test_pages_are_aligned_and_fresh),
         LARGE(test_failing_allocations),
     };
