@@ -11,6 +11,9 @@
  *   wide   many rows (prefill), or when slots run short: a tile is (span, KV head, some tokens),
  *          which walks the super-chunks and folds by itself
  *
+ * Deep spans that begin with the same pages, sequences with a common prefix, read them once: the
+ * first of them leads, and its tiles of these super-chunks take the others' rows along.
+ *
  * All query heads that share a KV head, and all tokens of a tile, go through a page together. */
 #include "model_internal.h"
 
@@ -25,6 +28,14 @@ typedef struct tile {
     int first, n; /* tokens [first, first + n) of the span */
     int chunk;    /* of a deep tile, counted from the first one that the span sees */
 } tile;
+
+/* Query rows against one super-chunk. */
+typedef struct rows {
+    int n;
+    const float *q[ATTEND_ROWS];
+    int begin[ATTEND_ROWS], end[ATTEND_ROWS];
+    float *partial[ATTEND_ROWS];
+} rows;
 
 static int group_of(const shape *s) {
     return s->n_head / s->n_head_kv;
@@ -62,7 +73,7 @@ static int count(range r) {
 
 static int n_parts_of(const pass *p, int span) {
     const model_span *s = &p->spans[span];
-    if (p->plan[span].deep) return count(chunks_of(p, s, 0, s->n_tokens));
+    if (p->plan[span].deep) return count(chunks_of(p, s, 0, s->n_tokens)) - p->plan[span].n_led;
     return (s->n_tokens + wide_tokens(p->shape) - 1) / wide_tokens(p->shape);
 }
 
@@ -73,7 +84,43 @@ size_t attend_thread_size(const shape *s, size_t n_ctx) {
            slots * kern_partial_floats(s->d_v) * sizeof(float);
 }
 
-/* Fills first_tile, deep and slot, for the current layer. */
+/* The super-chunks before both spans that consist of the same pages. */
+static int count_shared(const model_span *a, const model_span *b) {
+    size_t n = MIN(a->pos, b->pos) / KERN_CHUNK * KERN_CHUNK_PAGES, i = 0;
+    while (i < n && a->pages[i] == b->pages[i]) i++;
+    return (int)(i / KERN_CHUNK_PAGES);
+}
+
+void attend_find_shared(pass *p) {
+    if (!p->m->info.page_size) return;
+    for (int i = 0; i < p->n_spans; i++) {
+        span_plan *plan = &p->plan[i];
+        plan->lead = i;
+        plan->n_shared = 0;
+        for (int j = 0; j < i; j++) {
+            if (p->plan[j].lead != j || p->spans[j].n_tokens > DEEP_TOKENS) continue;
+            int n = count_shared(&p->spans[j], &p->spans[i]);
+            if (n <= plan->n_shared) continue;
+            plan->n_shared = n;
+            plan->lead = j;
+        }
+    }
+}
+
+/* Lets a deep span be led, if the leader's tiles have room for its rows. A window would have each
+ * span begin elsewhere, and is short. */
+static void follow(pass *p, int span) {
+    span_plan *plan = &p->plan[span], *lead = &p->plan[plan->lead];
+    int rows = p->spans[span].n_tokens * group_of(p->shape);
+    plan->n_led = 0;
+    plan->n_rows = rows;
+    if (lead == plan || !plan->deep || !lead->deep || p->shape->window) return;
+    if (lead->n_rows + rows > ATTEND_ROWS) return;
+    lead->n_rows += rows;
+    plan->n_led = plan->n_shared;
+}
+
+/* Fills first_tile, deep, slot and n_led, for the current layer. */
 static void plan_tiles(pass *p) {
     const shape *shape = p->shape;
     size_t budget = PARTIALS_BUDGET / (kern_partial_floats(shape->d_v) * sizeof(float));
@@ -89,6 +136,7 @@ static void plan_tiles(pass *p) {
         plan->slot = slots;
         plan->first_tile = tiles;
         if (plan->deep) slots += need;
+        follow(p, i);
         tiles += shape->n_head_kv * n_parts_of(p, i);
     }
     p->plan[p->n_spans].first_tile = tiles;
@@ -99,48 +147,52 @@ static tile find_tile(const pass *p, int index) {
     int n_parts = n_parts_of(p, span), at = index - p->plan[span].first_tile;
     int part = n_parts - 1 - at % n_parts; /* the longest part first */
     tile t = {&p->spans[span], &p->plan[span], at / n_parts, 0, p->spans[span].n_tokens, part};
+    t.chunk += t.plan->n_led;
     if (t.plan->deep) return t;
     t.first = part * wide_tokens(p->shape);
     t.n = MIN(wide_tokens(p->shape), t.n - t.first);
     return t;
 }
 
-/* One super-chunk for the rows of a tile (token by token, query head by query head); partial[r]
- * receives row r. */
-static void attend_chunk(const pass *p, const tile *t, size_t chunk, void *scratch,
-                         float *const *partial) {
+/* Adds the rows of tokens [first, first + n) of a span, token by token, query head by query head;
+ * their partials are the caller's to set. */
+static void add_rows(const pass *p, rows *to, const tile *t, size_t chunk) {
+    const shape *s = p->shape;
+    const int group = group_of(s);
+    const size_t base = chunk * KERN_CHUNK, limit = base + KERN_CHUNK;
+    for (int i = 0; i < t->n; i++) {
+        range sees = seen_by(p, t->span, t->first + i);
+        const float *row =
+            p->m->s.qkv + (size_t)(t->plan->first_row + t->first + i) * p->m->widths.qkv;
+        for (int g = 0; g < group; g++, to->n++) {
+            to->q[to->n] = row + (t->head * group + g) * s->d_k;
+            to->begin[to->n] = (int)(MIN(MAX(sees.begin, base), limit) - base);
+            to->end[to->n] = (int)(MIN(MAX(sees.end, base), limit) - base);
+        }
+    }
+}
+
+/* One super-chunk of a span's pages for rows that all have them. */
+static void attend_chunk(const pass *p, const tile *t, size_t chunk, void *scratch, const rows *r) {
     const model *m = p->m;
     const shape *s = p->shape;
-    int group = group_of(s);
     size_t base = chunk * KERN_CHUNK, all = seen_by(p, t->span, t->first + t->n - 1).end;
     size_t block_at = s->kv_at + (size_t)t->head * s->kv_size;
     const void *page[KERN_CHUNK_PAGES];
     int n_pages = (int)MIN((all - base + KERN_PAGE - 1) / KERN_PAGE, (size_t)KERN_CHUNK_PAGES);
     for (int i = 0; i < n_pages; i++)
         page[i] = (const char *)t->span->pages[base / KERN_PAGE + (size_t)i] + block_at;
-
-    const float *q[ATTEND_ROWS];
-    int begin[ATTEND_ROWS], end[ATTEND_ROWS];
-    for (int i = 0, r = 0; i < t->n; i++) {
-        range sees = seen_by(p, t->span, t->first + i);
-        const float *row = m->s.qkv + (size_t)(t->plan->first_row + t->first + i) * m->widths.qkv;
-        for (int g = 0; g < group; g++, r++) {
-            q[r] = row + (t->head * group + g) * s->d_k;
-            begin[r] = (int)(MIN(MAX(sees.begin, base), base + KERN_CHUNK) - base);
-            end[r] = (int)(MIN(MAX(sees.end, base), base + KERN_CHUNK) - base);
-        }
-    }
     m->kern.attend(&(kern_attend){.kv = m->kv,
                                   .dk = s->d_k,
                                   .dv = s->d_v,
                                   .softcap = m->h.attn_softcap,
                                   .n_pages = n_pages,
                                   .page = page,
-                                  .n_rows = t->n * group,
-                                  .q = q,
-                                  .begin = begin,
-                                  .end = end,
-                                  .partial = partial,
+                                  .n_rows = r->n,
+                                  .q = r->q,
+                                  .begin = r->begin,
+                                  .end = r->end,
+                                  .partial = r->partial,
                                   .scratch = scratch});
 }
 
@@ -160,32 +212,49 @@ static void fold(const pass *p, int n, const float *partials, int row, int head)
                         p->layer->sinks ? p->layer->sinks[head] : -INFINITY, out);
 }
 
+/* Adds the rows of a whole deep span, whose partials go to its slots. */
+static void add_span(const pass *p, rows *to, const tile *t, size_t chunk) {
+    int group = group_of(p->shape), first = to->n;
+    size_t at = chunk - chunks_of(p, t->span, 0, t->span->n_tokens).begin;
+    add_rows(p, to, t, chunk);
+    for (int i = first; i < to->n; i++)
+        to->partial[i] = slots_of(p, t->span, t->plan, (size_t)((i - first) / group),
+                                  (size_t)(t->head * group + (i - first) % group)) +
+                         at * kern_partial_floats(p->shape->d_v);
+}
+
 static void run_deep(const pass *p, const tile *t, void *scratch) {
-    int group = group_of(p->shape);
-    float *partial[ATTEND_ROWS];
-    for (int r = 0; r < t->n * group; r++)
-        partial[r] = slots_of(p, t->span, t->plan, (size_t)(r / group),
-                              (size_t)(t->head * group + r % group)) +
-                     (size_t)t->chunk * kern_partial_floats(p->shape->d_v);
-    size_t first = chunks_of(p, t->span, 0, t->span->n_tokens).begin;
-    attend_chunk(p, t, first + (size_t)t->chunk, scratch, partial);
+    rows r;
+    r.n = 0;
+    int lead = (int)(t->plan - p->plan);
+    size_t chunk = chunks_of(p, t->span, 0, t->span->n_tokens).begin + (size_t)t->chunk;
+    add_span(p, &r, t, chunk);
+    for (int i = lead + 1; i < p->n_spans && r.n < t->plan->n_rows; i++) {
+        const span_plan *plan = &p->plan[i];
+        if (plan->lead != lead || (size_t)plan->n_led <= chunk) continue;
+        tile other = {&p->spans[i], plan, t->head, 0, p->spans[i].n_tokens, t->chunk};
+        add_span(p, &r, &other, chunk);
+    }
+    attend_chunk(p, t, chunk, scratch, &r);
 }
 
 static void run_wide(const pass *p, const tile *t, char *scratch) {
     const shape *s = p->shape;
-    int group = group_of(s), rows = t->n * group;
+    int group = group_of(s), n_rows = t->n * group;
     range chunks = chunks_of(p, t->span, t->first, t->n);
     size_t size = kern_partial_floats(s->d_v), row_size = (size_t)count(chunks) * size;
     float *slots = (float *)(scratch + kern_attend_scratch(s->d_k, s->d_v));
-    float *partial[ATTEND_ROWS];
     for (size_t c = chunks.begin; c < chunks.end; c++) {
-        for (int r = 0; r < rows; r++)
-            partial[r] = slots + (size_t)r * row_size + (c - chunks.begin) * size;
-        attend_chunk(p, t, c, scratch, partial);
+        rows r;
+        r.n = 0;
+        add_rows(p, &r, t, c);
+        for (int i = 0; i < n_rows; i++)
+            r.partial[i] = slots + (size_t)i * row_size + (c - chunks.begin) * size;
+        attend_chunk(p, t, c, scratch, &r);
     }
-    for (int r = 0; r < rows; r++)
-        fold(p, count(chunks), slots + (size_t)r * row_size,
-             t->plan->first_row + t->first + r / group, t->head * group + r % group);
+    for (int i = 0; i < n_rows; i++)
+        fold(p, count(chunks), slots + (size_t)i * row_size,
+             t->plan->first_row + t->first + i / group, t->head * group + i % group);
 }
 
 static void run_tile(void *arg, int index, int thread) {

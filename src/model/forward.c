@@ -373,6 +373,7 @@ void model_forward(model *m, const model_span *spans, int n_spans, float *logits
         if (m->info.state_size && spans[i].pos == 0) memset(spans[i].state, 0, m->info.state_size);
     }
     if (p.n_rows == 0) return;
+    attend_find_shared(&p);
     pass_for_rows(&p, p.n_rows, embed_row);
     if (m->h.n_embd_layer) layer_embd_prepare(&p);
     for (int i = 0; i < m->h.n_layer; i++) {

@@ -246,8 +246,12 @@ typedef struct span_plan {
     int first_row;  /* in the pass */
     int first_tile; /* of attention */
     int first_logit;
-    bool deep;   /* see attend.c */
-    size_t slot; /* first partial of a deep span */
+    bool deep;    /* see attend.c */
+    size_t slot;  /* first partial of a deep span */
+    int lead;     /* the span, itself or one before it, whose tiles do this one's first n_led */
+    int n_led;    /* super-chunks too */
+    int n_rows;   /* of its tiles, with those that it leads */
+    int n_shared; /* super-chunks at the beginning, all of whose pages are also those of lead */
 } span_plan;
 
 /* Widths of the rows that a pass keeps, over all layers: scratch memory is sized by them. */
@@ -375,6 +379,7 @@ int layer_feed_forward_inputs(layer *l, linear *list[N_INPUTS]);
 /* ---- attend.c ---- */
 
 enum { ATTEND_ROWS = 128, PARTIALS_BUDGET = 32 << 20 };
+void attend_find_shared(pass *p); /* once a pass, before its layers */
 void attend_layer(pass *p); /* mixed = attention over the pages, for the current layer */
 size_t attend_thread_size(const shape *s, size_t n_ctx); /* scratch bytes a thread */
 

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+static const enum kern_type formats[] = {KERN_F32, KERN_F16, KERN_BF16, KERN_Q8_0};
+
 enum { TOKENS = 150, NEIGHBOUR = 40, ROUNDS = 4 };
 
 /* Extends s by the next tokens of ids in random chunks, a neighbour's tokens in the same passes. */
@@ -106,10 +108,68 @@ static void bits(void **state) {
         "cohere2",       "starcoder2", "mistral3",  "exaone4",       "mamba2",   "lfm2",
         "granitehybrid", "falcon-h1",  "qwen3next", "qwen35",        "mixed",    "gpt2"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
-        check_model(names[i], i % 2 ? KERN_F16 : KERN_F32, i);
+        check_model(names[i], formats[i % COUNT_OF(formats)], i);
+    for (size_t i = 0; i < COUNT_OF(formats); i++) check_model("llama", formats[i], 100 + i);
+}
+
+enum { PREFIX = 1100, LED = 5 };
+
+/* The last token of s, in the passes of others that begin with the same pages. */
+static void check_shared(const char *name, enum kern_type kv) {
+    char file[128];
+    uint64_t seed = 7;
+    pool *three;
+    sequence s[LED];
+    model_span spans[LED];
+    void *pages[LED][PREFIX / KERN_PAGE + 1]; /* of the sequences: their own, then shared ones */
+    int32_t ids[PREFIX + LED];
+    assert_int_equal(pool_open(3, &three), 0);
+    snprintf(file, sizeof file, "models/%s.gguf", name);
+    model *m = open_golden(
+        file, (model_opts){.isa = kern_isa_best(), .kv = kv, .n_ctx = 2048, .pool = three});
+    size_t n_vocab = model_get_info(m)->n_vocab, row = n_vocab * sizeof(float);
+    float *alone = malloc(LED * row), *found = malloc(LED * row);
+    for (size_t i = 0; i < PREFIX + LED; i++) ids[i] = (int32_t)(random_next(&seed) % n_vocab);
+    for (int i = 0; i < LED; i++) {
+        sequence_init(&s[i], m, PREFIX + LED);
+        sequence_extend(&s[i], ids, PREFIX - 200 * (size_t)i, 256, NULL);
+        memcpy(pages[i], s[i].pages, s[i].n_pages * sizeof *pages[i]);
+        spans[i] = (model_span){.tokens = ids + s[i].len + i,
+                                .n_tokens = 1 + i % 2,
+                                .pos = s[i].len,
+                                .pages = pages[i],
+                                .state = s[i].state,
+                                .n_logits = 1};
+        model_forward(m, &spans[i], 1, alone + (size_t)i * n_vocab);
+    }
+    for (int i = 1; i < LED; i++)
+        memcpy(pages[i], pages[0], s[i].len / KERN_PAGE * sizeof *pages[i]);
+    for (int order = 0; order < 2; order++) {
+        if (order)
+            for (int i = 0; i < LED / 2; i++) {
+                model_span t = spans[i];
+                spans[i] = spans[LED - 1 - i];
+                spans[LED - 1 - i] = t;
+            }
+        model_forward(m, spans, LED, found);
+        for (size_t i = 0; i < LED; i++)
+            assert_memory_equal(alone + (order ? LED - 1 - i : i) * n_vocab, found + i * n_vocab,
+                                row);
+    }
+    for (int i = 0; i < LED; i++) sequence_fini(&s[i]);
+    free(alone);
+    free(found);
+    model_close(&m);
+    pool_close(&three);
+}
+
+static void shared_prefix(void **state) {
+    check_shared("falcon", KERN_F16);
+    check_shared("falcon", KERN_Q8_0);
+    check_shared("falcon", KERN_F32);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits), cmocka_unit_test(shared_prefix)};
     return cmocka_run_group_tests_name("exact", tests, NULL, NULL);
 }
