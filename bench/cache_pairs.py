@@ -14,6 +14,7 @@ import argparse, datetime, http.client, json, os, pathlib, random, signal, socke
 import threading, time
 
 N_VOCAB = 40000  # ids below it are ordinary tokens of the default model
+LULL = 0.6  # seconds between pairs, in which an idle server may do its chores, and not in the other's time
 
 
 class Server:
@@ -85,6 +86,7 @@ def together(calls):
 def hits(server, a, out):
     for _ in range(a.pairs):
         ids = prompt(a.tokens)
+        time.sleep(LULL)
         cold, cached = server.complete(ids)
         assert cached == 0
         times = []
@@ -100,6 +102,7 @@ def overhead(server, plain, a, out):
     for i in range(max(a.pairs, 50)):
         t = {}
         for s in ((server, plain) if i % 2 else (plain, server)):
+            time.sleep(LULL)
             t[s] = s.complete(prompt(512))[0]
         out.setdefault("no hit / no cache", []).append(t[server] / t[plain])
 
@@ -138,6 +141,7 @@ def main():
     try:
         for s in (server, plain):
             s.complete(prompt(64), 4)  # first touch of the weights
+        time.sleep(5)  # and of pages ahead
         for work in (lambda: hits(server, a, out), lambda: overhead(server, plain, a, out),
                      lambda: herd(server, a, out), lambda: pause(server, a, out)):
             work()

@@ -154,6 +154,7 @@ typedef struct icp_engine_opts {
     size_t max_queued;  /* 0: default */
     double max_pause;   /* seconds between two tokens of an answer while prompts are computed; 0: 0.15 */
     size_t tenant_quota; /* bytes of pages that a tenant may have; 0: no bound of its own */
+    bool commit_ahead;   /* while idle, takes memory for pages before they are needed */
 } icp_engine_opts;
 
 int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out, icp_error *err);

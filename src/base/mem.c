@@ -65,6 +65,14 @@ void mem_unreserve(void *block, size_t size) {
     if (block) munmap(block, size);
 }
 
+#ifndef MADV_POPULATE_WRITE /* in the kernel's headers since 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+int mem_commit(void *block, size_t size) {
+    return madvise(block, size, MADV_POPULATE_WRITE) ? ICP_EUNSUPPORTED : 0;
+}
+
 /* ---- how much is there ---- */
 
 /* The number in a one-line file of the cgroup file system; SIZE_MAX for "max" or no such file. */

@@ -38,6 +38,10 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err);
 size_t cache_limit_of(size_t page_size, size_t n_pages);
 void cache_close(cache **c); /* its chains must be closed; ends all namespaces, held or not */
 void *cache_page(const cache *c, page_id page); /* address of a page's bytes, 64-byte aligned */
+/* Gives memory to some of the pages that will be the next to be used for the first time: the first
+ * use of memory costs more than any later one. To be called when there is nothing better to do, as
+ * often as it returns true. */
+bool cache_commit(cache *c);
 
 /* The time, in seconds of any clock that only goes forward: expired pages go. Times that the cache
  * tells are of this clock, as of the last tick. */

@@ -114,6 +114,9 @@ struct cache {
     size_t stride, n_pages, reserved;
     page *pages; /* parallel to bytes */
     page *free;
+    size_t n_begun;   /* pages that were used at some time: the first ones */
+    size_t committed; /* bytes of the reservation that have memory, or more than there are: no more
+                       * can be had */
     page **heap; /* idle leaves, in two heaps (evict.c) */
     size_t n_heap[2];
     size_t n_seen[2]; /* pages in use or cached, without and with a hit */

@@ -14,6 +14,12 @@
 
 #include "cache_internal.h"
 
+enum {
+    COMMIT_STEP = 2 << 20,  /* bytes at once: a huge page, a tenth of a millisecond or a few */
+    COMMIT_AHEAD = 1 << 30, /* bytes that stand ready at most, */
+    COMMIT_SHARE = 4,       /* and this part of all */
+};
+
 int page_pool_init(cache *c) {
     c->bytes = mem_reserve(c->reserved);
     c->pages = mem_zero(c->n_pages, sizeof *c->pages);
@@ -49,6 +55,7 @@ page *page_take(cache *c, cache_space *space) {
     page *p = c->free;
     if (!p) return NULL;
     c->free = p->next_free;
+    c->n_begun = MAX(c->n_begun, (size_t)(p - c->pages) + 1);
     page_move(c, p, PAGE_HELD);
     p->pins = 1;
     p->space = space;
@@ -58,6 +65,17 @@ page *page_take(cache *c, cache_space *space) {
     memset(page_address(c, p), 0xFF, c->opts.page_size); /* NaN as f16 and as f32 */
 #endif
     return p;
+}
+
+bool cache_commit(cache *c) {
+    size_t begun = c->n_begun * c->stride / COMMIT_STEP * COMMIT_STEP;
+    size_t from = MAX(c->committed, begun);
+    size_t ahead = MIN(c->reserved / COMMIT_SHARE, (size_t)COMMIT_AHEAD);
+    size_t to = MIN(begun + ahead, c->reserved);
+    if (from >= to) return false;
+    to = MIN(from + COMMIT_STEP, to);
+    c->committed = mem_commit(c->bytes + from, to - from) < 0 ? SIZE_MAX : to;
+    return true;
 }
 
 void page_give(cache *c, page *p) {

@@ -87,6 +87,7 @@ int cmd_serve(int argc, char **argv) {
         .isa = o.isa, .kv = o.kv, .n_threads = o.threads, .n_ctx = (size_t)MAX(o.ctx, 0)};
     s.engine.max_queued = (size_t)max_queued;
     s.engine.max_pause = max_pause / 1000.0;
+    s.engine.commit_ahead = !s.engine.no_cache;
     s.drain_timeout = (double)drain;
     s.keys = &keys;
     int rc = read_keys(key_file, key_list, &keys, &err);

@@ -8,6 +8,8 @@
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+#define LULL 0.1 /* seconds without a request */
+
 typedef struct mail { /* what callers left for the thread */
     request *incoming;
     errand *errands;
@@ -19,14 +21,33 @@ static struct timespec time_of(double seconds) {
     return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
 }
 
-/* Until there is mail, or something in the cache expires. */
-static void sleep_on_it(engine *e) {
-    double until = MIN(cache_next_expiry(e->cache), pin_next(e));
+static bool has_mail(const engine *e) {
+    return e->incoming || e->errands || e->cancelling || e->closing;
+}
+
+/* Until there is mail, or that time. */
+static void sleep_until(engine *e, double until) {
     struct timespec deadline = time_of(isinf(until) ? 0 : until);
     int rc = 0;
-    while (!e->incoming && !e->errands && !e->cancelling && !e->closing && rc != ETIMEDOUT)
+    while (!has_mail(e) && rc != ETIMEDOUT)
         rc = isinf(until) ? pthread_cond_wait(&e->work, &e->lock)
                           : pthread_cond_timedwait(&e->work, &e->lock, &deadline);
+}
+
+/* In a lull, not between two requests of one conversation: what the kernel has begun must end. */
+static void commit_ahead(engine *e) {
+    sleep_until(e, clock_now() + LULL);
+    for (bool more = true; more && !has_mail(e);) {
+        pthread_mutex_unlock(&e->lock);
+        more = cache_commit(e->cache);
+        pthread_mutex_lock(&e->lock);
+    }
+}
+
+/* Until there is mail, or something in the cache expires. */
+static void sleep_on_it(engine *e) {
+    if (e->commit_ahead) commit_ahead(e);
+    sleep_until(e, MIN(cache_next_expiry(e->cache), pin_next(e)));
 }
 
 /* Takes the mail; sleeps until there is some when no sequence is there. */
@@ -204,6 +225,7 @@ int engine_open(const engine_opts *opts, engine **out, icp_error *err) {
     e->tok = opts->tok;
     e->pool = opts->pool;
     e->no_cache = opts->no_cache;
+    e->commit_ahead = opts->commit_ahead;
     e->incoming_tail = &e->incoming;
     init_locks(e);
     set_sizes(e, opts);

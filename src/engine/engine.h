@@ -27,6 +27,7 @@ typedef struct engine_opts {
     size_t max_queued;   /* waiting requests; more are refused with ICP_EAGAIN; 0: 1,024 */
     double max_pause;    /* seconds; 0: 0.15 */
     size_t tenant_quota; /* bytes; 0: none */
+    bool commit_ahead;   /* while idle (cache_commit) */
 } engine_opts;
 
 /* Opens the cache and starts the thread. cache_limit is for everything but the model: pages, their

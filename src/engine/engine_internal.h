@@ -355,7 +355,7 @@ struct engine {
     const tokenizer *tok;
     pool *pool;
     cache *cache;
-    bool no_cache;
+    bool no_cache, commit_ahead;
     request_limits limits;
     int chunk, max_running, logit_rows;
     size_t max_queued;

@@ -1,6 +1,9 @@
 /* The cache, rule by rule. test_cache_model.c does the same with random steps. */
 #include "cells.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 static cache *the_cache;
 static cache_space *the_space;
 
@@ -571,6 +574,47 @@ static void test_pages_are_aligned_and_fresh(void **state) {
     }
 }
 
+/* How many bytes of [at, at + size) the system has given memory to. */
+static size_t count_resident(void *at, size_t size) {
+    enum { MOST = 1 << 14 };
+    unsigned char in[MOST];
+    size_t unit = (size_t)sysconf(_SC_PAGESIZE), n = 0;
+    assert_true(size / unit <= MOST);
+    assert_int_equal(mincore(at, size, in), 0);
+    for (size_t i = 0; i < size / unit; i++) n += in[i] & 1;
+    return n * unit;
+}
+
+static void test_memory_ahead(void **state) {
+    enum { PAGE = 1 << 20, PAGES = 32 };
+    cache_opts opts = {.page_size = PAGE, .limit = cache_limit_of(PAGE, PAGES), .copy = cells_copy};
+    cache *c = NULL;
+    chain *ch = NULL;
+    assert_int_equal(cache_open(&opts, &c, NULL), 0);
+    if (mem_commit(cache_page(c, (page_id){0}), 0) < 0) skip(); /* an old kernel */
+    unsigned char *bytes = cache_page(c, (page_id){0});
+    assert_int_equal(count_resident(bytes, PAGES * PAGE), 0);
+    while (cache_commit(c)) {
+    }
+    size_t ahead = count_resident(bytes, PAGES * PAGE);
+    assert_in_range(ahead, PAGES / 4 * PAGE, PAGES / 2 * PAGE); /* huge pages stick out */
+    assert_int_equal(count_resident(bytes, PAGES / 4 * PAGE), PAGES / 4 * PAGE);
+
+    assert_int_equal(chain_open(c, NULL, &ch), 0);
+    assert_int_equal(chain_reserve(ch, PAGES / 2 * CACHE_PAGE), 0);
+    for (size_t i = 0; i < PAGES / 2; i++) memset(chain_pages(ch)[i], (int)i + 1, PAGE);
+    while (cache_commit(c)) {
+    }
+    assert_int_equal(count_resident(bytes, PAGES * 3 / 4 * PAGE), PAGES * 3 / 4 * PAGE);
+    for (size_t i = 0; i < PAGES / 2; i++) { /* what was written stays */
+        const unsigned char *page = chain_pages(ch)[i];
+        for (size_t k = 0; k < PAGE; k += 4095) assert_int_equal(page[k], i + 1);
+    }
+    chain_close(&ch);
+    assert_false(cache_commit(c));
+    cache_close(&c);
+}
+
 /* ---- memory that runs out -------------------------------------------------------------------- */
 
 static void test_failing_allocations(void **state) {
@@ -648,6 +692,7 @@ int main(void) {
         cmocka_unit_test(test_limits_of_open),
         cmocka_unit_test(test_least_limit),
         cmocka_unit_test(test_pages_are_aligned_and_fresh),
+        cmocka_unit_test(test_memory_ahead),
         LARGE(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
