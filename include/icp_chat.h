@@ -6,8 +6,8 @@
  *   <think>\nHm.\n</think>\nOK<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
  *   REASONING "Hm."  CONTENT "OK"  CALL 0 "f"  ARGUMENTS 0 "{"a": 1}"  CALL_END 0
  *
- * What is malformed stays content. A marker that the vocabulary has as a special token is one only as
- * that token, never spelled out in ordinary ones. */
+ * What is malformed stays content. A marker that the vocabulary has as a special token is one only
+ * as that token, never spelled out in ordinary ones. */
 #ifndef ICP_CHAT_H
 #define ICP_CHAT_H
 
@@ -32,12 +32,12 @@ typedef struct icp_chat_delta {
 } icp_chat_delta;
 
 typedef struct icp_chat_caps {
-    const char *dialect;   /* of tool calls: "hermes", "mistral" … */
-    bool tools;            /* the template shows tools; without, a system message does */
-    bool tool_calls;       /* … and calls in the history */
-    bool parallel_calls;   /* … more than one in a message */
-    bool tool_results;     /* … and messages of role tool */
-    bool system;           /* takes a system message; without, the first user message begins with it */
+    const char *dialect; /* of tool calls: "hermes", "mistral" … */
+    bool tools;          /* the template shows tools; without, a system message does */
+    bool tool_calls;     /* … and calls in the history */
+    bool parallel_calls; /* … more than one in a message */
+    bool tool_results;   /* … and messages of role tool */
+    bool system; /* takes a system message; without, the first user message begins with it */
     bool object_arguments; /* wants arguments as an object, not as JSON text */
     bool list_content;     /* wants content as a list of parts */
     bool needs_content;    /* of messages that call tools, too */

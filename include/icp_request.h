@@ -19,33 +19,33 @@ typedef struct icp_request_opts {
     const int32_t *prompt; /* copied, like everything below */
     size_t n_prompt;       /* at least 1 */
     int n;                 /* completions that share the prompt, 1..ICP_MAX_N */
-    int max_tokens;        /* a completion; 0: only the prompt is computed; -1: as the context allows */
-    int min_tokens;        /* no end before so many */
+    int max_tokens; /* a completion; 0: only the prompt is computed; -1: as the context allows */
+    int min_tokens; /* no end before so many */
     const char *const *stop; /* strings that end a completion; not part of its text. Valid UTF-8,
                               * not empty, at most 1,024 bytes each, ICP_MAX_STOPS of them */
     size_t n_stop;
     const int32_t *stop_tokens;
     size_t n_stop_tokens;
     bool ignore_eos;
-    bool include_stop;     /* the stop string is part of the text after all */
-    bool keep_special;     /* control tokens print as their text */
+    bool include_stop; /* the stop string is part of the text after all */
+    bool keep_special; /* control tokens print as their text */
     /* NULL: any text. Else every completion follows it: tokens that do not fit are not drawn, end
-     * tokens only where the text is complete, and a text that cannot go on ends at once. The request
-     * refers to it; log-probabilities are those without it. */
+     * tokens only where the text is complete, and a text that cannot go on ends at once. The
+     * request refers to it; log-probabilities are those without it. */
     icp_grammar *grammar;
 
     /* -- sampling -- */
-    float temperature;     /* 0: greedy */
-    float top_p, min_p;    /* 1 and 0: off */
-    int top_k;             /* 0: off */
+    float temperature;                                             /* 0: greedy */
+    float top_p, min_p;                                            /* 1 and 0: off */
+    int top_k;                                                     /* 0: off */
     float repetition_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
-    uint64_t seed;         /* completion i of a request draws with (seed, i, position) */
+    uint64_t seed; /* completion i of a request draws with (seed, i, position) */
     const icp_logit_bias *bias;
     size_t n_bias;
-    int logprobs;          /* -1: none; 0..20: of the chosen token and so many others */
+    int logprobs; /* -1: none; 0..20: of the chosen token and so many others */
 
     /* -- logits of the prompt -- */
-    bool prompt_logprobs;  /* log-probabilities of prompt tokens after logits_from come as events */
+    bool prompt_logprobs; /* log-probabilities of prompt tokens after logits_from come as events */
     /* Called on the engine's thread with the logits after prompt[0..position], for each position
      * >= logits_from. The prefix hit ends at logits_from at the latest. May be NULL. */
     void (*on_logits)(void *arg, size_t position, const float *row, size_t n_vocab);
@@ -53,20 +53,20 @@ typedef struct icp_request_opts {
     size_t logits_from;
 
     /* -- cache -- */
-    const char *tenant;    /* from the API key, never from the caller's own words; NULL: "" */
-    const char *salt;      /* narrows the tenant's namespace; NULL: "" */
-    bool no_cache;         /* finds nothing and leaves nothing */
-    size_t max_hit;        /* at most so many tokens are taken from the cache; SIZE_MAX: all */
-    bool no_store;         /* may find, but leaves nothing behind that was not there before */
-    double ttl;            /* seconds after which what only it left behind is forgotten; 0: never */
-    double pin;            /* seconds for which nothing of it is evicted; 0: not pinned. Pins yield
-                            * when a request could not run otherwise */
-    bool session_end;      /* nobody comes back: what only it used is evicted first */
-    bool from_text;        /* the prompt was tokenized from text: where sampled tokens of the cache
-                            * spell the same bytes, they take the place of its own */
-    bool diagnose;         /* a reason may be that the tenant has it under another salt: not to be told
-                            * to users whom the tenant keeps apart by salts */
-    int priority;          /* smaller runs earlier */
+    const char *tenant; /* from the API key, never from the caller's own words; NULL: "" */
+    const char *salt;   /* narrows the tenant's namespace; NULL: "" */
+    bool no_cache;      /* finds nothing and leaves nothing */
+    size_t max_hit;     /* at most so many tokens are taken from the cache; SIZE_MAX: all */
+    bool no_store;      /* may find, but leaves nothing behind that was not there before */
+    double ttl;         /* seconds after which what only it left behind is forgotten; 0: never */
+    double pin;         /* seconds for which nothing of it is evicted; 0: not pinned. Pins yield
+                         * when a request could not run otherwise */
+    bool session_end;   /* nobody comes back: what only it used is evicted first */
+    bool from_text;     /* the prompt was tokenized from text: where sampled tokens of the cache
+                         * spell the same bytes, they take the place of its own */
+    bool diagnose;      /* a reason may be that the tenant has it under another salt: not to be told
+                         * to users whom the tenant keeps apart by salts */
+    int priority;       /* smaller runs earlier */
 
     /* Called when events are there to be taken; from the engine's thread, must not block. After
      * icp_request_free has returned neither callback is called any more; so neither may free its
@@ -81,9 +81,14 @@ enum { ICP_MAX_N = 128, ICP_MAX_LOGPROBS = 20, ICP_MAX_STOPS = 64 };
 void icp_request_opts_init(icp_request_opts *opts);
 
 enum icp_event_kind { ICP_EVENT_PROMPT, ICP_EVENT_TOKEN, ICP_EVENT_FINISH, ICP_EVENT_DONE };
-enum icp_finish { ICP_FINISH_STOP, ICP_FINISH_STOP_STRING, ICP_FINISH_LENGTH, ICP_FINISH_CANCELLED,
-                  ICP_FINISH_ERROR,
-                  ICP_FINISH_STUCK }; /* the grammar wants more, but no token that may be drawn fits */
+enum icp_finish {
+    ICP_FINISH_STOP,
+    ICP_FINISH_STOP_STRING,
+    ICP_FINISH_LENGTH,
+    ICP_FINISH_CANCELLED,
+    ICP_FINISH_ERROR,
+    ICP_FINISH_STUCK
+}; /* the grammar wants more, but no token that may be drawn fits */
 
 typedef struct icp_logprob {
     int32_t token;
@@ -109,7 +114,7 @@ enum icp_miss_reason {
 #define ICP_MISS_ENUM(name, text, meaning) ICP_MISS_##name,
     ICP_MISSES(ICP_MISS_ENUM)
 #undef ICP_MISS_ENUM
-    ICP_N_MISSES
+        ICP_N_MISSES
 };
 const char *icp_miss_name(enum icp_miss_reason reason); /* the text of the table */
 
@@ -157,8 +162,8 @@ typedef struct icp_event {
     icp_usage usage;
 } icp_event;
 
-typedef struct icp_stats { /* since the engine was opened, unless a moment is meant */
-    size_t running, waiting;            /* now */
+typedef struct icp_stats {   /* since the engine was opened, unless a moment is meant */
+    size_t running, waiting; /* now */
     uint64_t requests, finished_stop, finished_length, cancelled, failed, preemptions;
     uint64_t prompt_tokens, computed_tokens, cached_tokens, generation_tokens;
     uint64_t steps;
@@ -168,13 +173,17 @@ typedef struct icp_stats { /* since the engine was opened, unless a moment is me
     uint64_t missed[ICP_N_MISSES];      /* prompt tokens computed, by reason */
     size_t pins, pinned_pages, tenants; /* now */
     uint64_t pins_yielded;
-    /* Bytes, now: all that the limit holds. fixed: arrays made at start, logits among them; requests:
-     * of request_limit at most; the rest is the cache's: pages, and bookkeeping in metadata. */
+    /* Bytes, now: all that the limit holds. fixed: arrays made at start, logits among them;
+     * requests: of request_limit at most; the rest is the cache's: pages, and bookkeeping in
+     * metadata. */
     size_t limit, fixed, requests_size, requests_limit, metadata;
     double max_pause, step_s, row_s; /* seconds: bound, measured step, each prompt token more */
     /* Histograms over fixed bounds (seconds), cumulative counts as Prometheus has them. */
-#define ICP_LATENCY_BOUNDS {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, \
-                            5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0}
+#define ICP_LATENCY_BOUNDS                                                                         \
+    {                                                                                              \
+        0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,      \
+            10.0, 20.0, 40.0, 80.0, 160.0                                                          \
+    }
 #define ICP_N_LATENCY 20
     struct icp_histogram {
         uint64_t bucket[ICP_N_LATENCY + 1]; /* the last one: everything */

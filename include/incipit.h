@@ -24,13 +24,13 @@ const char *const *icp_isas(void);
 /* ---- model ---------------------------------------------------------------------------------- */
 
 typedef struct icp_model_opts {
-    const char *isa;  /* NULL: the best; an unusable one is ICP_EUNSUPPORTED */
-    const char *kv;   /* "f16" (default), "bf16", "q8_0" or "f32" */
-    size_t n_ctx;     /* 0: as trained */
-    int n_threads;    /* 0: one for each processor this process may use */
+    const char *isa; /* NULL: the best; an unusable one is ICP_EUNSUPPORTED */
+    const char *kv;  /* "f16" (default), "bf16", "q8_0" or "f32" */
+    size_t n_ctx;    /* 0: as trained */
+    int n_threads;   /* 0: one for each processor this process may use */
     void (*progress)(void *arg, double done);
     void *progress_arg;
-    bool vocab_only;  /* text functions only: no weights are read */
+    bool vocab_only; /* text functions only: no weights are read */
 } icp_model_opts;
 
 /* opts may be NULL. On failure *err has a sentence that names the file and what is wrong. */
@@ -70,21 +70,23 @@ int32_t icp_token_eos(const icp_model *m);
 
 /* A chat, as a JSON object: messages and tools as OpenAI's chat API has them, documents,
  * add_generation_prompt (the first three are null and the last false when absent), and other
- * variables that the template reads, at the top or in an object `extra`. Brought to the form that the
- * model's template wants, rendered with it (ICP_EUNSUPPORTED without one), and tokenized so that only
- * the template's own bytes can become special tokens. text (may be NULL): the rendered prompt,
- * NUL-terminated, icp_free. ICP_EFORMAT: a call's arguments are no JSON object; ICP_EINVALID: the
- * template raised; err has its message. */
+ * variables that the template reads, at the top or in an object `extra`. Brought to the form that
+ * the model's template wants, rendered with it (ICP_EUNSUPPORTED without one), and tokenized so
+ * that only the template's own bytes can become special tokens. text (may be NULL): the rendered
+ * prompt, NUL-terminated, icp_free. ICP_EFORMAT: a call's arguments are no JSON object;
+ * ICP_EINVALID: the template raised; err has its message. */
 int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
                       icp_error *err);
-/* Renders such a chat, which may have bos_token and eos_token too, with any template; text as above. */
+/* Renders such a chat, which may have bos_token and eos_token too, with any template; text as
+ * above. */
 int icp_template_render(const char *source, size_t len, const char *chat_json, char **text,
                         size_t *text_len, icp_error *err);
 const char *icp_model_template(const icp_model *m); /* NULL when the file has none */
 /* What the model's template can do; all false, with a dialect, when there is none. */
 const icp_chat_caps *icp_model_chat_caps(const icp_model *m);
 
-/* ---- answers of a chat ------------------------------------------------------------------------ */
+/* ---- answers of a chat ------------------------------------------------------------------------
+ */
 
 typedef struct icp_chat_parser icp_chat_parser; /* of one completion; one thread at a time */
 
@@ -92,14 +94,15 @@ typedef struct icp_chat_parser_opts {
     const char *tools_json; /* `tools` of the request, a list; NULL: calls stay text */
     const int32_t *prompt;  /* its end tells whether the answer begins as reasoning */
     size_t n_prompt;
-    const char *begun;      /* what the prompt has of the answer, from icp_chat_force; NULL: nothing */
-    bool keep_special;      /* control tokens that are no markers stay in content */
-    bool marked;            /* calls never begin without a marker: what a grammar of tools needs */
+    const char *begun; /* what the prompt has of the answer, from icp_chat_force; NULL: nothing */
+    bool keep_special; /* control tokens that are no markers stay in content */
+    bool marked;       /* calls never begin without a marker: what a grammar of tools needs */
 } icp_chat_parser_opts;
 
 /* Makes the answer to a prompt be a call of one of tools_json (a list): appends what such an answer
- * begins with to the prompt, and tells the JSON schema that what is generated must follow. tools_json
- * NULL: makes it begin as text, without reasoning; *schema is NULL then. begun, schema: icp_free. ICP_EFORMAT: tools_json; ICP_ENOMEM. */
+ * begins with to the prompt, and tells the JSON schema that what is generated must follow.
+ * tools_json NULL: makes it begin as text, without reasoning; *schema is NULL then. begun, schema:
+ * icp_free. ICP_EFORMAT: tools_json; ICP_ENOMEM. */
 int icp_chat_force(const icp_model *m, const char *tools_json, icp_tokens *prompt, char **begun,
                    char **schema, icp_error *err);
 
@@ -137,11 +140,10 @@ int icp_grammar_from_regex(icp_model *m, const char *text, size_t len, icp_gramm
 /* One of n texts, which are UTF-8 and not empty. */
 int icp_grammar_from_choices(icp_model *m, const char *const *texts, size_t n, icp_grammar **out,
                              icp_error *err);
-/* The answer to a chat with tools (a list as OpenAI's chat API has it) of which some are strict: any
- * text, and calls whose arguments are valid under the schemas of these. *out is NULL when none is
- * strict, or when the model's dialect cannot be enforced. ICP_EFORMAT, too: tools_json. */
-int icp_grammar_from_tools(icp_model *m, const char *tools_json, icp_grammar **out,
-                           icp_error *err);
+/* The answer to a chat with tools (a list as OpenAI's chat API has it) of which some are strict:
+ * any text, and calls whose arguments are valid under the schemas of these. *out is NULL when none
+ * is strict, or when the model's dialect cannot be enforced. ICP_EFORMAT, too: tools_json. */
+int icp_grammar_from_tools(icp_model *m, const char *tools_json, icp_grammar **out, icp_error *err);
 void icp_grammar_free(icp_grammar **g); /* NULL is fine */
 
 /* ---- engine --------------------------------------------------------------------------------- */
@@ -149,10 +151,11 @@ void icp_grammar_free(icp_grammar **g); /* NULL is fine */
 typedef struct icp_engine_opts {
     size_t cache_limit; /* bytes; 0: from the machine's free memory */
     bool no_cache;
-    int max_parallel;   /* sequences at once; 0: default */
-    int chunk;          /* prompt tokens a step at most; 0: default */
-    size_t max_queued;  /* 0: default */
-    double max_pause;   /* seconds between two tokens of an answer while prompts are computed; 0: 0.15 */
+    int max_parallel;  /* sequences at once; 0: default */
+    int chunk;         /* prompt tokens a step at most; 0: default */
+    size_t max_queued; /* 0: default */
+    double
+        max_pause; /* seconds between two tokens of an answer while prompts are computed; 0: 0.15 */
     size_t tenant_quota; /* bytes of pages that a tenant may have; 0: no bound of its own */
     bool commit_ahead;   /* while idle, takes memory for pages before they are needed */
 } icp_engine_opts;
@@ -167,7 +170,7 @@ int icp_submit(icp_engine *e, const icp_request_opts *opts, icp_request **out, i
 bool icp_next(icp_request *r, icp_event *event);
 /* Waits until there is one, at most so many seconds (negative: for ever); false: there is none. */
 bool icp_wait(icp_request *r, double seconds);
-void icp_cancel(icp_request *r);   /* a DONE event still comes */
+void icp_cancel(icp_request *r);        /* a DONE event still comes */
 void icp_request_free(icp_request **r); /* cancels when need be; at any time */
 
 /* ---- cache ---------------------------------------------------------------------------------- */
@@ -187,17 +190,17 @@ typedef struct icp_cache_node {
     size_t position; /* of its first token in a prompt */
     size_t n_tokens, n_sampled;
     size_t n_pages, n_in_use;
-    uint64_t hits;   /* of its last page */
-    double idle_s;   /* since it was used */
-    double ttl_s;    /* until it is forgotten; INFINITY: it is not */
+    uint64_t hits;     /* of its last page */
+    double idle_s;     /* since it was used */
+    double ttl_s;      /* until it is forgotten; INFINITY: it is not */
     int32_t first[16]; /* its first tokens */
     int n_first;
-    char salt[64];   /* cut */
+    char salt[64]; /* cut */
 } icp_cache_node;
 typedef struct icp_cache_list { /* zero-initialise; icp_cache_list_free */
     icp_cache_node *node;
     size_t n;
-    bool more; /* there are more nodes than were wanted */
+    bool more;                     /* there are more nodes than were wanted */
     size_t n_pages, n_idle, quota; /* pages of the tenant; quota: SIZE_MAX when there is none */
     size_t n_pins, page_size, page_tokens;
 } icp_cache_list;

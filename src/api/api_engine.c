@@ -1,8 +1,11 @@
 /* icp_engine and icp_request: the engine's own handles, opened with the model's parts. */
 #include "api_internal.h"
 
-/* Without a limit from the operator: half of what the machine has left, once the model is loaded. */
-static size_t default_cache_limit(void) { return mem_available() / 2; }
+/* Without a limit from the operator: half of what the machine has left, once the model is loaded.
+ */
+static size_t default_cache_limit(void) {
+    return mem_available() / 2;
+}
 
 int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out, icp_error *err) {
     static const icp_engine_opts defaults;
@@ -39,10 +42,14 @@ void icp_engine_close(icp_engine **ee) {
     mem_free(e);
 }
 
-void icp_engine_get_stats(icp_engine *e, icp_stats *out) { engine_get_stats(e->engine, out); }
+void icp_engine_get_stats(icp_engine *e, icp_stats *out) {
+    engine_get_stats(e->engine, out);
+}
 
 /* An icp_request is the engine's request under its public name. */
-static request *inside(icp_request *r) { return (request *)r; }
+static request *inside(icp_request *r) {
+    return (request *)r;
+}
 
 int icp_submit(icp_engine *e, const icp_request_opts *opts, icp_request **out, icp_error *err) {
     request *r;
@@ -51,11 +58,17 @@ int icp_submit(icp_engine *e, const icp_request_opts *opts, icp_request **out, i
     return 0;
 }
 
-bool icp_next(icp_request *r, icp_event *event) { return request_next(inside(r), event); }
+bool icp_next(icp_request *r, icp_event *event) {
+    return request_next(inside(r), event);
+}
 
-bool icp_wait(icp_request *r, double seconds) { return request_wait(inside(r), seconds); }
+bool icp_wait(icp_request *r, double seconds) {
+    return request_wait(inside(r), seconds);
+}
 
-void icp_cancel(icp_request *r) { request_cancel(inside(r)); }
+void icp_cancel(icp_request *r) {
+    request_cancel(inside(r));
+}
 
 void icp_request_free(icp_request **rr) {
     request *r = inside(*rr);

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *icp_version(void) { return INCIPIT_VERSION; }
+const char *icp_version(void) {
+    return INCIPIT_VERSION;
+}
 
 static const char *isas[KERN_N_ISA + 1];
 
@@ -22,7 +24,9 @@ const char *const *icp_isas(void) {
     return isas;
 }
 
-void icp_free(void *block) { mem_free(block); }
+void icp_free(void *block) {
+    mem_free(block);
+}
 
 static int choose_isa(const char *name, enum kern_isa *out, icp_error *err) {
     if (!name) {
@@ -46,8 +50,7 @@ static int choose_isa(const char *name, enum kern_isa *out, icp_error *err) {
 static const struct {
     const char *name;
     enum kern_type type;
-} kv_formats[] = {
-    {"f16", KERN_F16}, {"bf16", KERN_BF16}, {"q8_0", KERN_Q8_0}, {"f32", KERN_F32}};
+} kv_formats[] = {{"f16", KERN_F16}, {"bf16", KERN_BF16}, {"q8_0", KERN_Q8_0}, {"f32", KERN_F32}};
 
 static int choose_kv(const char *name, enum kern_type *out, icp_error *err) {
     for (size_t i = 0; i < COUNT_OF(kv_formats); i++)
@@ -163,9 +166,13 @@ void icp_model_close(icp_model **mm) {
     mem_free(m);
 }
 
-const icp_model_info *icp_model_get_info(const icp_model *m) { return &m->info; }
+const icp_model_info *icp_model_get_info(const icp_model *m) {
+    return &m->info;
+}
 
-const char *icp_model_template(const icp_model *m) { return m->template_source; }
+const char *icp_model_template(const icp_model *m) {
+    return m->template_source;
+}
 
 int icp_describe_file(const char *path, char **out, icp_error *err) {
     gguf *g;

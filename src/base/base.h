@@ -49,8 +49,8 @@ void mem_fail_after(long n);
 void *mem_reserve(size_t size);
 void mem_unreserve(void *block, size_t size);
 /* Commits size bytes of a reservation, from the start of one of the system's pages on, as writing
- * to them would; what was written stays. ICP_EUNSUPPORTED: the kernel cannot (Linux before 5.14), or has
- * no memory. */
+ * to them would; what was written stays. ICP_EUNSUPPORTED: the kernel cannot (Linux before 5.14),
+ * or has no memory. */
 int mem_commit(void *block, size_t size);
 
 /* Bytes that this process may still take without swapping: the least of MemAvailable and what the

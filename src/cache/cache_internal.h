@@ -117,7 +117,7 @@ struct cache {
     size_t n_begun;   /* pages that were used at some time: the first ones */
     size_t committed; /* bytes of the reservation that have memory, or more than there are: no more
                        * can be had */
-    page **heap; /* idle leaves, in two heaps (evict.c) */
+    page **heap;      /* idle leaves, in two heaps (evict.c) */
     size_t n_heap[2];
     size_t n_seen[2]; /* pages in use or cached, without and with a hit */
     double target;    /* of ARC: how many of the former there should be */

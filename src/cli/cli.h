@@ -37,8 +37,8 @@ typedef struct cli_usage {
  * and wrong usage (2): options are a program's first step, nothing is open yet. */
 void cli_parse(const cli_usage *usage, int argc, char **argv, char ***operands, int *n);
 
-/* A copy of the arguments in which llama-server's options stand under our names, or not at all: then
- * it says so. It lives as long as the program; NULL: no memory (peer_flags.c). */
+/* A copy of the arguments in which llama-server's options stand under our names, or not at all:
+ * then it says so. It lives as long as the program; NULL: no memory (peer_flags.c). */
 char **cli_without_peer_flags(int *argc, char **argv);
 
 /* Options that several commands have. */
@@ -59,7 +59,8 @@ typedef struct model_options {
          OPTION_TEXT, &(o).isa,                                                                    \
          0,           0},                                                                          \
     {                                                                                              \
-        0, "kv", "TYPE", "format of keys and values: f16, bf16, q8_0 or f32 (f16)", OPTION_TEXT, &(o).kv, 0, 0 \
+        0, "kv", "TYPE", "format of keys and values: f16, bf16, q8_0 or f32 (f16)", OPTION_TEXT,   \
+            &(o).kv, 0, 0                                                                          \
     }
 
 /* Says "incipit: SENTENCE" on stderr and returns EXIT_FAILED. */

@@ -31,7 +31,8 @@ static int submit(bench *b, int n_prompt, int n_tokens, icp_request **out, icp_e
     int32_t *ids = mem_alloc(n * sizeof *ids);
     if (!ids) return error_set(err, ICP_ENOMEM, "out of memory");
     if (b->depth) memcpy(ids, b->prefix, (size_t)b->depth * sizeof *ids);
-    for (size_t i = (size_t)b->depth; i < n; i++) ids[i] = (int32_t)(random_next(&b->random) % n_vocab);
+    for (size_t i = (size_t)b->depth; i < n; i++)
+        ids[i] = (int32_t)(random_next(&b->random) % n_vocab);
     icp_request_opts opts;
     icp_request_opts_init(&opts);
     opts.prompt = ids;

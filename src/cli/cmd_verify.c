@@ -194,8 +194,8 @@ int cmd_verify(int argc, char **argv) {
         {'n', "tokens", "N", "length of the text (150)", OPTION_INT, &o.n_tokens, 16, 4096},
         {0, "full", NULL, "every combination on every instruction set", OPTION_FLAG, &o.full, 0, 0},
         {0, "isa", "NAME", "this instruction set only", OPTION_TEXT, &mo.isa, 0, 0},
-        {0, "kv", "TYPE", "format of keys and values: f16, bf16, q8_0 or f32 (f16)", OPTION_TEXT, &mo.kv, 0,
-         0}};
+        {0, "kv", "TYPE", "format of keys and values: f16, bf16, q8_0 or f32 (f16)", OPTION_TEXT,
+         &mo.kv, 0, 0}};
     cli_parse(
         &(cli_usage){"verify", "",
                      "Computes the logits of one text in every way that must not matter "

@@ -56,8 +56,8 @@ int grammar_from_schema(grammar_vocab *v, const char *text, size_t len,
 int grammar_from_json(grammar_vocab *v, const char *text, size_t len, const grammar_limits *limits,
                       grammar **out, icp_error *err);
 
-/* A function that may be called in a text: begin, JSON that is valid under the schema (data NULL: any
- * object), end. */
+/* A function that may be called in a text: begin, JSON that is valid under the schema (data NULL:
+ * any object), end. */
 typedef struct grammar_call {
     grammar_str begin, schema, end;
 } grammar_call;

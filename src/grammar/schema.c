@@ -15,8 +15,8 @@
  *
  * Between tokens one space, or one line break with up to 32 blanks, may stand; a model cannot go on
  * with blanks for ever. */
-#include "schema_internal.h"
 #include "json.h"
+#include "schema_internal.h"
 
 #include <math.h>
 #include <stdio.h>

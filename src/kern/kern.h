@@ -86,8 +86,9 @@ enum kern_activation {
 
 /* The keys and values of one KV head of one layer in one page: KERN_PAGE tokens.
  *   K: [dk][KERN_PAGE]  transposed, lanes are tokens       V: [KERN_PAGE][dv]
- * in kv type F16, BF16 or F32; with Q8_0 bytes in quads, see attend_q8_ref.c. Pages sit at absolute positions; KERN_CHUNK tokens (a super-chunk) are
- * the fixed unit in which partial results are formed. */
+ * in kv type F16, BF16 or F32; with Q8_0 bytes in quads, see attend_q8_ref.c. Pages sit at absolute
+ * positions; KERN_CHUNK tokens (a super-chunk) are the fixed unit in which partial results are
+ * formed. */
 enum { KERN_PAGE = 64, KERN_CHUNK = 512, KERN_CHUNK_PAGES = KERN_CHUNK / KERN_PAGE };
 enum { KERN_MAX_HEAD = 576 };                           /* numbers of a key or value */
 size_t kern_kv_size(enum kern_type kv, int dk, int dv); /* bytes of one block, a multiple of 64 */

@@ -380,7 +380,7 @@ int layer_feed_forward_inputs(layer *l, linear *list[N_INPUTS]);
 
 enum { ATTEND_ROWS = 128, PARTIALS_BUDGET = 32 << 20 };
 void attend_find_shared(pass *p); /* once a pass, before its layers */
-void attend_layer(pass *p); /* mixed = attention over the pages, for the current layer */
+void attend_layer(pass *p);       /* mixed = attention over the pages, for the current layer */
 size_t attend_thread_size(const shape *s, size_t n_ctx); /* scratch bytes a thread */
 
 /* ---- latent.c, recurrent.c, experts.c, layer_embd.c ---- */

@@ -34,16 +34,16 @@ typedef struct serve_opts {
     const char *alias;         /* the model's name in answers; NULL: the file's */
     const serve_keys *keys;    /* NULL: nobody is asked */
     const char *shared_prefix; /* a file with a system prompt that all tenants share; NULL: none */
-    int max_tokens;         /* of an answer when the request says nothing; 0: as the context allows */
-    bool ollama_discovery;     /* answers where editors look for Ollama */
-    const char *cors;          /* origins that browsers may call from, comma separated, or "*";
-                                  NULL: pages of this machine (localhost, any port) */
-    size_t max_body;           /* bytes of a request's body; 0: 32 MiB */
-    int max_connections;       /* 0: 4096 */
-    size_t store_limit;        /* bytes of responses that are kept; 0: 64 MiB */
-    double store_ttl;          /* seconds that a response is kept; 0: a day */
-    double read_timeout;       /* seconds for a request to arrive, and of silence; 0: 60 */
-    double drain_timeout;      /* seconds that running requests get at the end; 0: 10 */
+    int max_tokens; /* of an answer when the request says nothing; 0: as the context allows */
+    bool ollama_discovery; /* answers where editors look for Ollama */
+    const char *cors;      /* origins that browsers may call from, comma separated, or "*";
+                              NULL: pages of this machine (localhost, any port) */
+    size_t max_body;       /* bytes of a request's body; 0: 32 MiB */
+    int max_connections;   /* 0: 4096 */
+    size_t store_limit;    /* bytes of responses that are kept; 0: 64 MiB */
+    double store_ttl;      /* seconds that a response is kept; 0: a day */
+    double read_timeout;   /* seconds for a request to arrive, and of silence; 0: 60 */
+    double drain_timeout;  /* seconds that running requests get at the end; 0: 10 */
 
     void (*listening)(void *arg, int port); /* once the socket answers; may be NULL */
     void *listening_arg;

@@ -22,18 +22,22 @@ enum text_origin { TEXT_USER = 0, TEXT_TEMPLATE = 1 };
 /* ---- tokenizer (tokenizer.c, pretok.c, bpe.c, spm.c) ---------------------------------------- */
 
 enum token_type { /* numbered as in GGUF */
-    TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_USER = 4, TOKEN_UNUSED = 5,
-    TOKEN_BYTE = 6,
+                  TOKEN_NORMAL = 1,
+                  TOKEN_UNKNOWN = 2,
+                  TOKEN_CONTROL = 3,
+                  TOKEN_USER = 4,
+                  TOKEN_UNUSED = 5,
+                  TOKEN_BYTE = 6,
 };
 
 /* What a model file says about its vocabulary. Everything is copied; nothing need outlive open. */
 typedef struct text_vocab {
-    text_str model;         /* "gpt2" or "llama" (SentencePiece) … */
-    text_str pre;           /* name of the pre-tokenizer; {NULL,0} when absent */
+    text_str model; /* "gpt2" or "llama" (SentencePiece) … */
+    text_str pre;   /* name of the pre-tokenizer; {NULL,0} when absent */
     size_t n_tokens;
     const text_str *tokens;
-    const float *scores;    /* NULL when absent */
-    const int32_t *types;   /* NULL: all normal */
+    const float *scores;  /* NULL when absent */
+    const int32_t *types; /* NULL: all normal */
     size_t n_merges;
     const text_str *merges;
     int32_t bos, eos, eot, unk; /* -1 when absent */
@@ -55,9 +59,9 @@ typedef struct token_ids { /* zero-initialise */
 } token_ids;
 void token_ids_fini(token_ids *ids);
 
-enum { /* flags of tokenizer_encode */
-    TOKENIZE_BOS = 1,     /* put BOS (EOS) around as the vocabulary asks for */
-    TOKENIZE_SPECIAL = 2, /* find special tokens everywhere, whatever the origin */
+enum {                       /* flags of tokenizer_encode */
+       TOKENIZE_BOS = 1,     /* put BOS (EOS) around as the vocabulary asks for */
+       TOKENIZE_SPECIAL = 2, /* find special tokens everywhere, whatever the origin */
 };
 /* Appends the ids of text. origin: one text_origin a byte, or NULL for all TEXT_USER. User-defined
  * tokens are found everywhere. Any bytes are accepted: of invalid UTF-8 each maximal broken prefix
@@ -72,7 +76,7 @@ size_t tokenizer_n(const tokenizer *t);
 text_str tokenizer_bytes(const tokenizer *t, int32_t id);
 enum token_type tokenizer_type(const tokenizer *t, int32_t id);
 int32_t tokenizer_find(const tokenizer *t, const char *token); /* a special token by its text; -1 */
-int32_t tokenizer_bos(const tokenizer *t); /* -1 when there is none */
+int32_t tokenizer_bos(const tokenizer *t);                     /* -1 when there is none */
 int32_t tokenizer_eos(const tokenizer *t);
 /* Tokens after which a model has finished its turn: EOS, EOT and control tokens of a known name
  * ("<|im_end|>", "<|eot_id|>" …). id must be < n. */
@@ -81,9 +85,9 @@ bool tokenizer_ends(const tokenizer *t, int32_t id);
 /* Ids to bytes, one token at a time. Bytes that may still grow into a character are held back. */
 typedef struct detok {
     const tokenizer *tok;
-    bool skip_special;  /* control tokens print as nothing */
-    bool begun;         /* text came before: the first token keeps its leading space; set it when the
-                         * ids continue a prompt */
+    bool skip_special; /* control tokens print as nothing */
+    bool begun;        /* text came before: the first token keeps its leading space; set it when the
+                        * ids continue a prompt */
     char held[8];
     int n_held;
 } detok;
@@ -105,9 +109,9 @@ int jinja_open(const char *source, size_t len, jinja **out, icp_error *err);
 void jinja_close(jinja **j);
 
 typedef struct jinja_limits { /* 0: the default */
-    size_t max_steps;  /* evaluated nodes */
-    size_t max_output; /* bytes */
-    size_t max_memory; /* bytes of values */
+    size_t max_steps;         /* evaluated nodes */
+    size_t max_output;        /* bytes */
+    size_t max_memory;        /* bytes of values */
 } jinja_limits;
 
 typedef struct jinja_text { /* zero-initialise; free with jinja_text_fini */
