@@ -165,6 +165,7 @@ typedef struct icp_event {
 typedef struct icp_stats {   /* since the engine was opened, unless a moment is meant */
     size_t running, waiting; /* now */
     uint64_t requests, finished_stop, finished_length, cancelled, failed, preemptions;
+    uint64_t stalls; /* completions that stopped until their caller had read more of them */
     uint64_t prompt_tokens, computed_tokens, cached_tokens, generation_tokens;
     uint64_t steps;
     size_t pages, pages_free, pages_used, pages_cached, page_size, cache_limit; /* now */

@@ -22,7 +22,7 @@ static struct timespec time_of(double seconds) {
 }
 
 static bool has_mail(const engine *e) {
-    return e->incoming || e->errands || e->cancelling || e->closing;
+    return e->incoming || e->errands || e->cancelling || e->reading || e->closing;
 }
 
 /* Until there is mail, or that time. */
@@ -50,9 +50,9 @@ static void sleep_on_it(engine *e) {
     sleep_until(e, MIN(cache_next_expiry(e->cache), pin_next(e)));
 }
 
-/* Takes the mail; sleeps until there is some when no sequence is there. */
+/* Takes the mail; sleeps until there is some when there is nothing to do. */
 static mail collect(engine *e) {
-    bool idle = !e->n_running && !e->waiting;
+    bool idle = !queue_has_work(e);
     pthread_mutex_lock(&e->lock);
     if (idle) sleep_on_it(e);
     mail found = {e->incoming, e->errands, e->cancelling, e->closing};
@@ -60,6 +60,7 @@ static mail collect(engine *e) {
     e->incoming = NULL;
     e->incoming_tail = &e->incoming;
     e->cancelling = false;
+    e->reading = false;
     pthread_mutex_unlock(&e->lock);
     return found;
 }
@@ -85,7 +86,8 @@ static void *run(void *arg) {
         take_in(e, found.incoming);
         errand_run_all(e, found.errands);
         if (found.cancelling || closing) queue_cancel(e, closing);
-        if (e->n_running || e->waiting) engine_step(e);
+        queue_stall(e);
+        if (queue_has_work(e)) engine_step(e);
         stats_show(e);
         queue_notify(e);
     }

@@ -3,7 +3,10 @@
  *   any thread                       the engine's thread
  *   engine_submit ──incoming list──▶ waiting ──admit──▶ running ──finish──▶ (gone)
  *   request_cancel ──flag─────────▶     ▲                  │
- *   request_next ◀──events of r───      └────preempt───────┘
+ *   request_next ◀──events of r───      └──preempt, stall──┘
+ *
+ * A request whose caller does not read its events is stalled: its sequences wait, without pages,
+ * until it has read. So slow readers cost nobody anything but the memory of a few events.
  *
  * A request has n sequences, one for each completion. Waiting and running sequences stand in one
  * total order (priority, arrival, choice); a preempted one falls back to its old place in it, that
@@ -39,6 +42,7 @@
  * engine or a request refers to it: requests may be freed after the engine. */
 typedef struct ledger {
     atomic_size_t used;
+    atomic_size_t events; /* of these, room for events */
     size_t limit;
     atomic_int refs;
 } ledger;
@@ -51,6 +55,13 @@ enum { LEDGER_NEW = 6, LEDGER_RUN = 7, LEDGER_ALL = 8 };
 size_t ledger_room(const ledger *l, int eighths);
 bool ledger_take(ledger *l, size_t size, int eighths); /* false: that would be more */
 void ledger_give(ledger *l, size_t size);
+/* The same for room for events. */
+bool ledger_take_events(ledger *l, size_t size);
+void ledger_give_events(ledger *l, size_t size);
+/* Bytes of events that a request may leave unread and still run: an eighth of what is left of a
+ * quarter of the limit, so that many slow readers never have all of it (dynamic thresholds:
+ * Choudhury and Hahne, 1998). 0: none is left. */
+size_t ledger_unread_limit(const ledger *l);
 
 /* ---- random numbers (philox.c) -------------------------------------------------------------- */
 
@@ -151,6 +162,9 @@ int event_put(event_queue *q, const icp_event *event);
 size_t event_growth(const event_queue *q, const icp_event *event);
 bool event_take(event_queue *q, icp_event *event);
 bool event_queue_empty(const event_queue *q);
+size_t event_unread(const event_queue *q); /* bytes */
+/* Frees a buffer that a burst made large, when nothing is in it; returns its bytes. */
+size_t event_shrink(event_queue *q);
 void event_queue_fini(event_queue *q);
 
 /* ---- requests (request.c) ------------------------------------------------------------------- */
@@ -198,12 +212,13 @@ struct request {
     sequence *seq; /* opts.n of them */
     int n_open;    /* not yet finished */
     bool admitted, dirty;
+    atomic_bool stalled; /* until its caller has read: set by the thread, cleared by the caller */
     request *next_dirty;
     cache_space *space; /* held from queue_add to the end; NULL: shares nothing */
     tenant *tenant;     /* likewise */
     bool public;        /* computes a public prefix */
     ledger *ledger;
-    size_t charged; /* bytes in it, events included */
+    size_t charged; /* bytes in it, events not included */
     double submitted_at, admitted_at;
     size_t n_output;
     enum icp_finish finish; /* of the first completion */
@@ -216,6 +231,8 @@ struct request {
     pthread_mutex_t lock;
     pthread_cond_t ready;
     event_queue events;
+    size_t event_room; /* bytes in the ledger for them */
+    size_t resume_at;  /* a stalled request goes on when no more bytes are unread */
     bool done, done_taken;
 };
 
@@ -238,6 +255,8 @@ bool request_set_prompt(request *r, const int32_t *prompt, size_t n);
 void request_unref(request *r);
 /* Queues an event for the caller. ICP_ENOMEM, ICP_ELIMIT: it reads too slowly. */
 int request_post(request *r, const icp_event *event);
+/* Whether its caller is so far behind that it must wait: then it is stalled. */
+bool request_is_behind(request *r);
 void request_post_done(request *r); /* usage, error and finish are set; cannot fail */
 void request_notify(request *r);    /* wakes who waits, and calls wake */
 /* Calls on_logits unless the caller has gone. */
@@ -397,6 +416,7 @@ struct engine {
     size_t n_queued; /* requests of which nothing was admitted yet */
     uint64_t n_requests;
     bool cancelling, closing;
+    bool reading;    /* the caller of a stalled request has read */
     icp_stats shown; /* stats as of the last step */
 };
 
@@ -404,6 +424,8 @@ struct engine {
 int queue_add(engine *e, request *r);     /* a new request; an ICP_E code: it must fail */
 int queue_admit(engine *e, sequence *s);  /* queue → running; ICP_EAGAIN */
 void queue_preempt(engine *e, int i);     /* running[i] → queue */
+void queue_stall(engine *e);              /* those whose callers are behind → queue */
+bool queue_has_work(const engine *e);     /* somebody runs, or waits for nothing but pages */
 void queue_settle(engine *e, request *r); /* finished sequences → gone; DONE after the last */
 void queue_fail(engine *e, request *r, int error); /* all of r's sequences → gone, with DONE */
 void queue_cancel(engine *e, bool all);            /* those whose callers want it */

@@ -38,6 +38,18 @@ bool event_queue_empty(const event_queue *q) {
     return q->at == q->out.len && q->in.len == 0;
 }
 
+size_t event_unread(const event_queue *q) {
+    return q->in.len + (q->out.len - q->at);
+}
+
+size_t event_shrink(event_queue *q) {
+    enum { KEPT = 4 << 10 };
+    size_t size = q->in.cap;
+    if (q->in.len > 0 || size <= KEPT) return 0;
+    buf_fini(&q->in);
+    return size;
+}
+
 bool event_take(event_queue *q, icp_event *event) {
     if (event_queue_empty(q)) return false;
     if (q->at == q->out.len) {

@@ -33,3 +33,21 @@ bool ledger_take(ledger *l, size_t size, int eighths) {
 void ledger_give(ledger *l, size_t size) {
     atomic_fetch_sub(&l->used, size);
 }
+
+bool ledger_take_events(ledger *l, size_t size) {
+    if (!ledger_take(l, size, LEDGER_ALL)) return false;
+    atomic_fetch_add(&l->events, size);
+    return true;
+}
+
+void ledger_give_events(ledger *l, size_t size) {
+    atomic_fetch_sub(&l->events, size);
+    ledger_give(l, size);
+}
+
+size_t ledger_unread_limit(const ledger *l) {
+    enum { SHARE = 4, PART = 8, LEAST = 4 << 10, MOST = 256 << 10 };
+    size_t share = l->limit / SHARE, taken = atomic_load(&l->events);
+    if (taken >= share) return 0;
+    return MIN(MAX((share - taken) / PART, (size_t)LEAST), (size_t)MOST);
+}

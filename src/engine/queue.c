@@ -96,13 +96,32 @@ int queue_admit(engine *e, sequence *s) {
 
 /* ---- out ------------------------------------------------------------------------------------ */
 
-void queue_preempt(engine *e, int i) {
+/* running[i] goes back to the queue; it will be the first of its tenant's there. */
+static void step_back(engine *e, int i) {
     sequence *s = e->running[i];
     remove_running(e, i);
     chain_close(&s->chain); /* what was computed stays behind as cache */
     s->bypassed = SCHED_BYPASS;
     insert_waiting(e, s);
+}
+
+void queue_preempt(engine *e, int i) {
+    step_back(e, i);
     e->stats.preemptions++;
+}
+
+void queue_stall(engine *e) {
+    for (int i = e->n_running; i-- > 0;) {
+        if (!request_is_behind(e->running[i]->request)) continue;
+        step_back(e, i);
+        e->stats.stalls++;
+    }
+}
+
+bool queue_has_work(const engine *e) {
+    const sequence *s = e->waiting;
+    while (s && atomic_load(&s->request->stalled)) s = s->next;
+    return e->n_running || s;
 }
 
 /* The chain of a sequence that is over: its wishes are heard, its time to live begins. */

@@ -111,6 +111,7 @@ int request_new(engine *e, const icp_request_opts *opts, request **out, icp_erro
     r->ledger = ledger_ref(e->ledger);
     atomic_init(&r->refs, 1);
     atomic_init(&r->cancelled, false);
+    atomic_init(&r->stalled, false);
     *out = r;
     return 0;
 }
@@ -124,6 +125,7 @@ void request_unref(request *r) {
     free_matchers(r);
     arena_fini(&r->memory);
     ledger_give(r->ledger, r->charged);
+    ledger_give_events(r->ledger, r->event_room);
     ledger_unref(r->ledger);
     mem_free(r);
 }
@@ -151,13 +153,17 @@ bool request_set_prompt(request *r, const int32_t *prompt, size_t n) {
     return true;
 }
 
-void request_cancel(request *r) {
-    engine *e = r->engine;
-    atomic_store(&r->cancelled, true);
+/* Tells the thread of what has changed. */
+static void tell(engine *e, bool *what) {
     pthread_mutex_lock(&e->lock);
-    e->cancelling = true;
+    *what = true;
     pthread_cond_signal(&e->work);
     pthread_mutex_unlock(&e->lock);
+}
+
+void request_cancel(request *r) {
+    atomic_store(&r->cancelled, true);
+    tell(r->engine, &r->engine->cancelling);
 }
 
 void request_free(request **rp) {
@@ -189,10 +195,21 @@ static bool take(request *r, icp_event *event) {
     return true;
 }
 
+/* What the caller has read makes room for others, and for the rest of its own. */
+static bool make_room(request *r) {
+    size_t freed = event_shrink(&r->events);
+    r->event_room -= freed;
+    ledger_give_events(r->ledger, freed);
+    if (!atomic_load(&r->stalled) || event_unread(&r->events) > r->resume_at) return false;
+    atomic_store(&r->stalled, false);
+    return true;
+}
+
 bool request_next(request *r, icp_event *event) {
     pthread_mutex_lock(&r->lock);
-    bool got = take(r, event);
+    bool got = take(r, event), resumes = make_room(r);
     pthread_mutex_unlock(&r->lock);
+    if (resumes) tell(r->engine, &r->engine->reading);
     return got;
 }
 
@@ -223,11 +240,11 @@ bool request_wait(request *r, double seconds) {
 /* What the queue of events may grow by is taken beforehand, and what it did not need given back. */
 static int put_event(request *r, const icp_event *event) {
     size_t before = r->events.in.cap, more = event_growth(&r->events, event);
-    if (!ledger_take(r->ledger, more, LEDGER_ALL)) return ICP_ELIMIT;
+    if (!ledger_take_events(r->ledger, more)) return ICP_ELIMIT;
     int rc = event_put(&r->events, event);
     size_t grown = r->events.in.cap - before;
-    ledger_give(r->ledger, more - MIN(grown, more));
-    r->charged += MIN(grown, more);
+    ledger_give_events(r->ledger, more - MIN(grown, more));
+    r->event_room += MIN(grown, more);
     return rc;
 }
 
@@ -239,9 +256,23 @@ int request_post(request *r, const icp_event *event) {
     return rc;
 }
 
+bool request_is_behind(request *r) {
+    if (atomic_load(&r->stalled)) return true;
+    size_t most = ledger_unread_limit(r->ledger);
+    pthread_mutex_lock(&r->lock);
+    bool behind = event_unread(&r->events) > most;
+    if (behind) {
+        r->resume_at = most / 2;
+        atomic_store(&r->stalled, true);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return behind;
+}
+
 void request_post_done(request *r) {
     pthread_mutex_lock(&r->lock);
     r->done = true;
+    atomic_store(&r->stalled, false);
     pthread_mutex_unlock(&r->lock);
     queue_dirty(r->engine, r);
 }

@@ -93,7 +93,7 @@ static void list_waiting(engine *e) {
     e->n_waits = 0;
     for (sequence *s = e->waiting; s && e->n_waits < e->max_waits; s = s->next) {
         const request *r = s->request;
-        if (r == last || !r->tenant) continue;
+        if (r == last || !r->tenant || atomic_load(&r->stalled)) continue;
         last = r;
         e->candidates[e->n_waits] = s;
         e->waits[e->n_waits++] = (sched_wait){.tenant = r->tenant->slot,

@@ -32,6 +32,7 @@
     X("pages_pinned", "gauge", s->pinned_pages, "Pages that pins hold, counted for each pin.")     \
     X("pins", "gauge", s->pins, "Pinned prompts.")                                                 \
     X("pins_yielded_total", "counter", s->pins_yielded, "Pins given up for a request to run.")     \
+    X("stalls_total", "counter", s->stalls, "Answers that waited until their client read on.")     \
     X("tenants", "gauge", s->tenants, "Tenants known to the queue.")                               \
     X("evictions_total", "counter", s->evictions, "Pages that went to make room.")                 \
     X("expirations_total", "counter", s->expired, "Pages whose time to live was over.")            \

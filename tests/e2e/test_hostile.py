@@ -40,7 +40,7 @@ class Prober(threading.Thread):
 
 @pytest.fixture(scope="module")
 def victim(tiny_model):
-    with serving("-m", tiny_model, "--cache-ram", "512M", "--drain", 3) as s:
+    with serving("-m", tiny_model, "--cache-ram", "64M", "--drain", 3) as s:
         yield s
 
 

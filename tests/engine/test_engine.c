@@ -598,24 +598,6 @@ static void test_not_a_number(void **unused) {
     bed_close(&b);
 }
 
-static void test_slow_reader(void **unused) {
-    bed b;
-    int32_t prompt[10];
-    icp_stats s;
-    outcome want;
-    bed_open(&b, (engine_opts){0});
-    bed_prompt(prompt, 10, 0, 1);
-    icp_request_opts o = bed_greedy(prompt, 10, 500);
-    bed_expect(&o, 0, &want);
-    request *r = bed_submit(&b, &o);
-    do engine_get_stats(b.engine, &s);
-    while (s.finished_length == 0);
-    result got = bed_finish(&r, 1);
-    assert_same(&got.choice[0], &want);
-    result_fini(&got);
-    bed_close(&b);
-}
-
 static void test_failing_allocations(void **unused) {
     bed b;
     int32_t prompt[10];
@@ -733,7 +715,6 @@ int main(void) {
         cmocka_unit_test(test_prompt_logprobs),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_not_a_number),
-        cmocka_unit_test(test_slow_reader),
         cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_starving_thread),
         cmocka_unit_test(test_closing_ends_what_runs),

@@ -385,7 +385,9 @@ static void test_tenants_take_turns(void **unused) {
         result_fini(&got);
     }
     assert_int_equal(all.n_done, MANY + 1);
-    /* the busy one may use up the quantum that it got alone and the one that both get */
+    /* The quiet one comes when the busy one may still have all of a quantum that it got alone, and
+     * is passed once more when both get theirs, for then the oldest is first. Who has spent less
+     * than two quanta may begin one more request: [P2] bounds by them, and by one request. */
     assert_true(place[MANY] <= 2 * SCHED_QUANTUM / LEN + 1);
     bed_close(&b);
 }
