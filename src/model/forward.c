@@ -370,6 +370,8 @@ void model_forward(model *m, const model_span *spans, int n_spans, float *logits
         p.plan[i].first_logit = p.n_logits;
         p.n_rows += spans[i].n_tokens;
         p.n_logits += spans[i].n_logits;
+        for (int a = 0; spans[i].scales && a < m->info.n_adapters; a++)
+            p.adapted |= spans[i].scales[a] != 0;
         if (m->info.state_size && spans[i].pos == 0) memset(spans[i].state, 0, m->info.state_size);
     }
     if (p.n_rows == 0) return;

@@ -148,6 +148,7 @@ void model_close(model **mm) {
     model *m = *mm;
     if (!m) return;
     *mm = NULL;
+    adapters_fini(m);
     weights_fini(&m->w);
     hparams_fini(&m->h);
     rope_fini(m->rope);
@@ -205,6 +206,9 @@ int model_reserve(model *m, int max_tokens, int max_logits) {
         ROOM(conv, n * (size_t)h->mixer.channels * f),
         ROOM(inner, n * (size_t)h->mixer.d_inner * f),
         ROOM(act, n * w->act * N_FORMS),
+        ROOM(low, n * w->low * f),
+        ROOM(low_act, n * w->low_act),
+        ROOM(low_products, w->low ? 2 * n * N_INPUTS * sizeof(product) : 0),
         ROOM(cos, 2 * n * w->rot * f),
         ROOM(sin, 2 * n * w->rot * f),
         ROOM(layer_embd, layer_embd),

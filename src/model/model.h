@@ -37,7 +37,8 @@ typedef struct model_info {
     size_t weights_size;        /* bytes of the repacked weights */
     size_t state_size;          /* bytes of a sequence's recurrent state; 0: it has none */
     size_t page_size;           /* bytes of KV_PAGE tokens over all layers */
-    uint8_t fingerprint[16];    /* XXH3 of everything in the file that decides logits */
+    int n_adapters;
+    uint8_t fingerprint[16]; /* XXH3 of everything in the file that decides logits */
 } model_info;
 
 /* Repacks the weights of g (which may be closed afterwards). ICP_EUNSUPPORTED names an architecture
@@ -45,6 +46,15 @@ typedef struct model_info {
 int model_open(const gguf *g, const model_opts *opts, model **out, icp_error *err);
 void model_close(model **m);
 const model_info *model_get_info(const model *m);
+
+/* Adds a LoRA adapter (g may be closed afterwards): the first is number 0. Before model_reserve.
+ * ICP_EFORMAT: it is none, or is for another model; ICP_EUNSUPPORTED, ICP_ELIMIT, ICP_ENOMEM. On
+ * failure the model is as it was. */
+enum { MODEL_MAX_ADAPTERS = 64 };
+int model_add_adapter(model *m, const gguf *g, icp_error *err);
+/* What tells apart the results of scales (of all adapters, by number; NULL: all 0): XXH3 of the
+ * contents of those that are not 0, and of their scales. All zero when none applies. */
+void model_adapters_digest(const model *m, const float *scales, uint8_t out[16]);
 
 /* A run of tokens of one sequence at positions [pos, pos + n_tokens). Their KV is written to
  * pages[p / KERN_PAGE]; positions before pos are read from there. */
@@ -56,6 +66,7 @@ typedef struct model_span {
     void *state;  /* state_size bytes, 64-byte aligned: what positions before pos left; the pass
                    * leaves there what the span does. At pos 0 its contents do not matter. */
     int n_logits; /* logits are computed for the last n_logits tokens */
+    const float *scales; /* of adapters, by number: 0, it does not apply; NULL: none does */
 } model_span;
 
 /* Sizes the scratch once: a pass takes at most max_tokens tokens and max_logits rows of logits. */

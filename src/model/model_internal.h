@@ -4,8 +4,9 @@
  *   hparams.c    metadata -> numbers, for the model and for each layer
  *   tensors.c    which tensors a model has, by name and shape
  *   weights.c    tensors -> memory, repacked
- *   forward.c    the pass; attend.c, latent.c, recurrent.c, experts.c, layer_embd.c its larger
- * steps product.c    rows times matrices; rope.c angles of positions */
+ *   forward.c    the pass; attend.c, latent.c, recurrent.c, experts.c, layer_embd.c: its larger
+ * steps product.c    rows times matrices; adapter.c what adapters add; rope.c angles of positions
+ */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 
@@ -157,7 +158,15 @@ void hparams_fini(hparams *h);
 typedef struct linear {
     kern_mat w;
     float *bias; /* NULL where the file has none */
+    int place;   /* of w in weights.places, counted from 1; 0: adapters cannot change it */
 } linear;
+
+/* A matrix that an adapter may change: rows [first, first + n) of a tensor of `rows` rows. */
+enum { TENSOR_NAME = 96 };
+typedef struct place {
+    char name[TENSOR_NAME];
+    int k, rows, first, n;
+} place;
 
 typedef struct norm {
     float *w, *b; /* NULL: no norm; no bias */
@@ -207,6 +216,8 @@ typedef struct weights {
     int n_layer;
     void *block; /* one reservation for all of the above */
     size_t block_size;
+    place *places;
+    int n_places;
 } weights;
 
 /* Finds, checks, repacks (in parallel) and fingerprints every tensor. */
@@ -234,6 +245,8 @@ int loader_want_matrix(loader *l, kern_mat *to, const char *name, int k, int n, 
 int loader_want_norm(loader *l, norm *to, const char *name, int n, int flags);
 int loader_want_vector(loader *l, float **to, const char *name, int n, int flags);
 int loader_want_first_row(loader *l, float **to, const char *name, int n); /* if there */
+/* ICP_EUNSUPPORTED: there are no products for the tensor's type. */
+int loader_refuse_type(icp_error *err, const gguf_tensor *t);
 
 /* Asks for everything that the architecture has (tensors.c). */
 int tensors_want(loader *l, const hparams *h, weights *w);
@@ -263,6 +276,8 @@ typedef struct widths {
     size_t ff;       /* gate and up */
     size_t mix;      /* results of a recurrent mixer's input products */
     size_t act;      /* bytes of one form */
+    size_t low;      /* floats: a row in the small space of an adapter; */
+    size_t low_act;  /* bytes: the same as a product takes it */
     size_t slot_act; /* bytes of a row of an expert */
     size_t rot;      /* cos or sin of one position */
     size_t thread;   /* bytes of a thread's scratch */
@@ -278,9 +293,12 @@ typedef struct scratch {
     float *norm;                              /* [tokens][n_embd] */
     float *qkv, *mixed, *heads, *latent, *ff; /* [tokens][widths] */
     char *act;                                /* [forms][tokens][act] rows as products take them */
-    float *cos, *sin;                         /* [2][tokens][rot] */
-    float *layer_embd, *layer_embd_own;       /* [tokens][n_layer][n_embd_layer] */
-    float *mix, *conv, *inner;                /* see recurrent.c */
+    float *low;                               /* see adapter.c */
+    char *low_act;
+    product *low_products;
+    float *cos, *sin;                   /* [2][tokens][rot] */
+    float *layer_embd, *layer_embd_own; /* [tokens][n_layer][n_embd_layer] */
+    float *mix, *conv, *inner;          /* see recurrent.c */
     /* experts: a slot is one expert's work on one row */
     float *route;            /* [tokens][n_expert] */
     int *chosen;             /* [tokens][n_used] experts, in the router's order */
@@ -305,9 +323,23 @@ typedef struct rope_table {
     double magnitude;
 } rope_table;
 
+/* What an adapter adds to one matrix: scale · b (a x). */
+typedef struct low_rank {
+    kern_mat a, b; /* a.n = b.k is the rank; 0: it leaves the matrix as it is */
+    float scale;   /* alpha / rank */
+} low_rank;
+
+typedef struct adapter {
+    low_rank *pairs; /* one a place */
+    uint8_t hash[16];
+    void *block; /* of the matrices */
+    size_t block_size;
+} adapter;
+
 struct model {
     hparams h;
     weights w;
+    adapter *adapters; /* info.n_adapters */
     kern kern;
     enum kern_type kv;
     bool embed; /* rows are final states, not logits */
@@ -323,6 +355,7 @@ typedef struct pass {
     const model_span *spans;
     span_plan *plan; /* n_spans + 1: the last one holds the totals */
     int n_spans, n_rows, n_logits;
+    bool adapted; /* adapters apply to some row */
     layer *layer; /* the current one */
     const shape *shape;
     float *logits;
@@ -354,6 +387,7 @@ enum { N_FORMS = KERN_FORM_256 + 1 };
 
 struct product {
     const kern_mat *w;
+    const linear *of; /* whose matrix it is, when adapters may change it */
     const char *act;
     size_t act_stride;
     float *out;
@@ -371,10 +405,25 @@ product product_of(const pass *p, const linear *l, float *out, size_t out_stride
 /* Puts row x into every form that the list takes. Products without outputs are passed over. */
 void product_put(const pass *p, linear *const *list, int n, int row, const float *x);
 void product_put_one(const pass *p, linear *l, int row, const float *x);
+/* Puts row x into the form that w takes, unless that is done. */
+void product_put_form(const pass *p, const kern_mat *w, int row, const float *x,
+                      bool done[N_FORMS]);
+/* Row 0 in the form that w takes. */
+char *product_rows(const pass *p, const kern_mat *w);
 
 /* The products that take x's norm before attention, before the feed-forward. */
 int layer_attention_inputs(layer *l, bool compressed, linear *list[N_INPUTS]);
 int layer_feed_forward_inputs(layer *l, linear *list[N_INPUTS]);
+
+/* ---- adapter.c ---- */
+
+/* Puts row x into the forms that the adapters of these products take, as far as they apply to it.
+ */
+void adapter_put(const pass *p, linear *const *list, int n, int row, const float *x,
+                 bool done[N_FORMS]);
+/* Adds to the results of products what adapters add to them. */
+void adapter_run(const pass *p, const product *list, int n);
+void adapters_fini(model *m);
 
 /* ---- attend.c ---- */
 

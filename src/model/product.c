@@ -48,25 +48,27 @@ void product_run(const pass *p, product *list, int n) {
         tiles += group_tiles(&list[i], l.groups) * row_tiles(&list[i]);
     }
     pool_run(p->m->pool, tiles, run_tile, &l);
+    if (p->adapted) adapter_run(p, list, n);
 }
 
-static size_t stride_of(const linear *l) {
-    return kern_act_stride(l->w.type, l->w.k);
-}
-
-static char *rows_of(const pass *p, const linear *l) {
-    size_t form = kern_form_of(l->w.type);
+char *product_rows(const pass *p, const kern_mat *w) {
+    size_t form = kern_form_of(w->type);
     return p->m->s.act + form * (size_t)p->m->s.max_tokens * p->m->widths.act;
+}
+
+void product_put_form(const pass *p, const kern_mat *w, int row, const float *x,
+                      bool done[N_FORMS]) {
+    enum kern_form form = kern_form_of(w->type);
+    size_t stride = kern_act_stride(w->type, w->k);
+    if (w->n == 0 || done[form]) return;
+    p->m->kern.act_row(w->type, w->k, x, product_rows(p, w) + (size_t)row * stride);
+    done[form] = true;
 }
 
 void product_put(const pass *p, linear *const *list, int n, int row, const float *x) {
     bool done[N_FORMS] = {0};
-    for (int i = 0; i < n; i++) {
-        const linear *l = list[i];
-        if (l->w.n == 0 || done[kern_form_of(l->w.type)]) continue;
-        p->m->kern.act_row(l->w.type, l->w.k, x, rows_of(p, l) + (size_t)row * stride_of(l));
-        done[kern_form_of(l->w.type)] = true;
-    }
+    for (int i = 0; i < n; i++) product_put_form(p, &list[i]->w, row, x, done);
+    if (p->adapted) adapter_put(p, list, n, row, x, done);
 }
 
 void product_put_one(const pass *p, linear *l, int row, const float *x) {
@@ -76,8 +78,9 @@ void product_put_one(const pass *p, linear *l, int row, const float *x) {
 product product_of(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows,
                    bool add) {
     return (product){.w = &l->w,
-                     .act = rows_of(p, l),
-                     .act_stride = stride_of(l),
+                     .of = l->place ? l : NULL,
+                     .act = product_rows(p, &l->w),
+                     .act_stride = kern_act_stride(l->w.type, l->w.k),
                      .out = out,
                      .out_stride = out_stride,
                      .n_rows = n_rows,

@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { TILE_GROUPS = 64, ALIGN = 64, NAME = 96 };
+enum { TILE_GROUPS = 64, ALIGN = 64, NAME = TENSOR_NAME };
 
 typedef struct job {
     const gguf_tensor *tensor;
@@ -31,7 +31,8 @@ struct loader {
     job *jobs;
     int n_jobs, max_jobs, n_tiles;
     size_t size;
-    char *block;
+    weights *w; /* for its places */
+    int max_places;
     XXH128_hash_t *hashes; /* one a tile */
     _Atomic int tiles_done;
 };
@@ -136,7 +137,7 @@ static int add_vector(loader *l, float **to, const gguf_tensor *t, size_t first,
     return add_job(l, j, n * sizeof(float), 1);
 }
 
-static int refuse_type(icp_error *err, const gguf_tensor *t) {
+int loader_refuse_type(icp_error *err, const gguf_tensor *t) {
     char known[256] = "";
     size_t len = 0;
     for (int i = 0; i < KERN_TYPE_END && len < sizeof known; i++)
@@ -148,7 +149,7 @@ static int refuse_type(icp_error *err, const gguf_tensor *t) {
 }
 
 static int add_matrix(loader *l, kern_mat *to, const gguf_tensor *t, const part *p) {
-    if (!kern_type_known((int)t->type)) return refuse_type(l->err, t);
+    if (!kern_type_known((int)t->type)) return loader_refuse_type(l->err, t);
     *to = (kern_mat){.type = (enum kern_type)t->type, .n = p->n, .k = p->k};
     size_t row_size = t->size / ((size_t)p->rows * (size_t)p->depth);
     job j = {.tensor = t,
@@ -159,14 +160,32 @@ static int add_matrix(loader *l, kern_mat *to, const gguf_tensor *t, const part 
                    (kern_n_groups(to->n) + TILE_GROUPS - 1) / TILE_GROUPS);
 }
 
+static int add_place(loader *l, linear *to, const part *p) {
+    weights *w = l->w;
+    if (w->n_places == l->max_places) {
+        int max = MAX(256, 2 * l->max_places);
+        place *places = mem_resize(w->places, (size_t)max, sizeof *places);
+        if (!places) return error_set(l->err, ICP_ENOMEM, "no memory to list the tensors");
+        w->places = places;
+        l->max_places = max;
+    }
+    place *added = &w->places[w->n_places++];
+    *added = (place){.k = p->k, .rows = p->rows, .first = p->first, .n = p->n};
+    look_up(l, p->name, ".weight", added->name);
+    to->place = w->n_places;
+    return 0;
+}
+
 int loader_want(loader *l, linear *to, part p, int flags) {
     const gguf_tensor *t;
+    bool whole = p.depth == 0; /* not a stack of matrices */
     if (p.depth == 0) p.depth = 1;
     if (p.n == 0) p.n = p.rows;
     TRY(find(l, p.name, ".weight", (uint64_t[]){(uint64_t)p.k, (uint64_t)p.rows, (uint64_t)p.depth},
              flags, &t));
     if (!t) return 0;
     TRY(add_matrix(l, &to->w, t, &p));
+    if (whole) TRY(add_place(l, to, &p));
     TRY(find(l, p.name, ".bias", (uint64_t[]){(uint64_t)p.rows, (uint64_t)p.depth, 1}, IF_THERE,
              &t));
     return t ? add_vector(l, &to->bias, t, (size_t)p.first, (size_t)p.n) : 0;
@@ -302,7 +321,7 @@ int weights_load(const gguf *g, const hparams *h, const model_opts *opts, weight
                  uint8_t fingerprint[16], icp_error *err) {
     *w =
         (weights){.n_layer = h->n_layer, .layers = mem_zero((size_t)h->n_layer, sizeof *w->layers)};
-    loader l = {.g = g, .opts = opts, .err = err};
+    loader l = {.g = g, .opts = opts, .w = w, .err = err};
     l.used = mem_zero(gguf_n_tensors(g) + 1, sizeof *l.used);
     int rc = l.used && w->layers ? load(&l, h, w, fingerprint)
                                  : error_set(err, ICP_ENOMEM, "no memory to list the tensors");
@@ -320,6 +339,7 @@ void weights_fini(weights *w) {
         mem_free(w->layers[i].experts);
     }
     mem_unreserve(w->block, w->block_size);
+    mem_free(w->places);
     mem_free(w->layers);
     *w = (weights){0};
 }

@@ -68,7 +68,8 @@ void sequence_extend(sequence *s, const int32_t *ids, size_t n, size_t chunk, fl
                            .pos = s->len,
                            .pages = s->pages,
                            .state = s->state,
-                           .n_logits = logits ? now : 0};
+                           .n_logits = logits ? now : 0,
+                           .scales = s->scales};
         model_forward(s->m, &span, 1, logits ? logits + at * n_out : NULL);
         s->len += (size_t)now;
     }

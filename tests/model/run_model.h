@@ -17,6 +17,7 @@ typedef struct sequence {
     void *state; /* recurrent models only */
     void **pages;
     size_t n_pages, len;
+    const float *scales; /* of adapters; the caller's */
 } sequence;
 void sequence_init(sequence *s, model *m, size_t max_tokens);
 void sequence_fini(sequence *s);
