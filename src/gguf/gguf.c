@@ -74,18 +74,24 @@ static int map_file(gguf *g, const char *path, icp_error *err) {
     return rc;
 }
 
-int gguf_open(const char *path, gguf **out, icp_error *err) {
+int gguf_open_file(const char *path, gguf **out, icp_error *err) {
     *out = NULL;
     gguf *g = mem_zero(1, sizeof *g);
     if (!g) return error_set(err, ICP_ENOMEM, "%.200s: out of memory", path);
     int rc = map_file(g, path, err);
     if (rc == 0) rc = gguf_parse(g, path, err);
-    if (rc < 0) {
+    if (rc < 0)
         gguf_close(&g);
-        return rc;
-    }
-    *out = g;
-    return 0;
+    else
+        *out = g;
+    return rc;
+}
+
+int gguf_open(const char *path, gguf **out, icp_error *err) {
+    TRY(gguf_open_file(path, out, err));
+    int rc = gguf_join(*out, path, err);
+    if (rc < 0) gguf_close(out);
+    return rc;
 }
 
 void gguf_close(gguf **gp) {
@@ -96,6 +102,8 @@ void gguf_close(gguf **gp) {
     mem_free(g->tensors);
     mem_free(g->key_index);
     mem_free(g->tensor_index);
+    for (size_t i = 0; i < g->n_rest; i++) gguf_close(&g->rest[i]);
+    mem_free(g->rest);
     if (g->map) munmap((void *)g->map, g->size);
     mem_free(g);
 }
@@ -107,7 +115,13 @@ uint32_t gguf_version(const gguf *g) {
 }
 
 size_t gguf_file_size(const gguf *g) {
-    return g->size;
+    size_t size = g->size;
+    for (size_t i = 0; i < g->n_rest; i++) size += g->rest[i]->size;
+    return size;
+}
+
+size_t gguf_n_files(const gguf *g) {
+    return 1 + g->n_rest;
 }
 
 size_t gguf_alignment(const gguf *g) {
@@ -115,10 +129,9 @@ size_t gguf_alignment(const gguf *g) {
 }
 
 void gguf_forget_pages(const gguf *g, const void *data, size_t size) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t at = (size_t)((const uint8_t *)data - g->map), first = at / page * page;
+    size_t before = (uintptr_t)data % (size_t)sysconf(_SC_PAGESIZE); /* maps begin with a page */
     /* Only a wish: pages that stay cost memory, nothing else. */
-    if (size) madvise((void *)(g->map + first), at - first + size, MADV_DONTNEED);
+    if (size) madvise((char *)data - before, before + size, MADV_DONTNEED);
 }
 
 /* ---- finding by name ---- */

@@ -1,5 +1,7 @@
 /* gguf: the GGUF file format, versions 2 and 3 (little-endian), as its specification describes it
- * (ggml's docs/gguf.md). A file is mapped, validated wholly at open, and read in place.
+ * (ggml's docs/gguf.md). A file is mapped, validated wholly at open, and read in place. A model
+ * that is split into several files is opened by the first of them, which has the metadata, and then
+ * looks like one file with the tensors of all.
  *
  * After gguf_open has succeeded no accessor can fail on the file's contents: counts, offsets,
  * alignments, lengths, types and duplicate names were all checked. */
@@ -55,21 +57,26 @@ typedef struct gguf_tensor {
     enum gguf_type type;
     int n_dims;       /* 1..4 */
     uint64_t dims[4]; /* fastest first, none is 0; unused ones are 1 */
-    uint64_t offset;  /* of data, from the start of the file: a multiple of the alignment */
+    int file;         /* that holds it, of a split model; the first is 0 */
+    uint64_t offset;  /* of data, from the start of that file: a multiple of its alignment */
     const void *data; /* in the mapping */
     size_t size;      /* bytes, whole blocks */
 } gguf_tensor;
 
-/* Maps and validates path. On success *out must be closed; on failure *out is NULL and *err says
- * what is wrong, at which byte and in which entry. ICP_EIO, ICP_EFORMAT, ICP_EUNSUPPORTED (version,
- * big-endian, unknown tensor type, arrays of arrays), ICP_ENOMEM. The file must not shrink while
- * it is open. */
+/* Maps and validates path and, when it is NAME-00001-of-0000N.gguf, the first of a model's files,
+ * the others beside it. On success *out must be closed; on failure *out is NULL and *err says what
+ * is wrong, in which file, at which byte and in which entry. ICP_EIO, ICP_EFORMAT (also: files that
+ * do not belong together), ICP_EINVALID (not the first file), ICP_EUNSUPPORTED (version,
+ * big-endian, unknown tensor type, arrays of arrays), ICP_ENOMEM. No file may shrink while it is
+ * open. */
 int gguf_open(const char *path, gguf **out, icp_error *err);
 void gguf_close(gguf **g);
 
 uint32_t gguf_version(const gguf *g);
-size_t gguf_file_size(const gguf *g);
-size_t gguf_alignment(const gguf *g); /* of the tensors' offsets: a power of two, at least 8 */
+size_t gguf_file_size(const gguf *g); /* of all files */
+size_t gguf_n_files(const gguf *g);
+/* Of the tensors' offsets in the first file: a power of two, at least 8. */
+size_t gguf_alignment(const gguf *g);
 /* Drops the pages of the mapping that were read; they are read again when next touched. */
 void gguf_forget_pages(const gguf *g, const void *data, size_t size);
 

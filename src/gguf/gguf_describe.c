@@ -125,8 +125,9 @@ static void put_tensors(buf *out, const gguf *g) {
     size_t name_width = sizeof "name" - 1;
     for (size_t i = 0; i < g->n_tensors; i++) name_width = MAX(name_width, g->tensors[i].name.len);
     name_width = MIN(name_width, (size_t)MAX_COLUMN);
-    buf_printf(out, "\nTensors\n  %-*s  %-7s  %-22s  %12s  %14s\n", (int)name_width, "name", "type",
-               "dimensions", "bytes", "at byte");
+    bool split = g->n_rest > 0;
+    buf_printf(out, "\nTensors\n  %-*s  %-7s  %-22s  %12s  %14s%s\n", (int)name_width, "name",
+               "type", "dimensions", "bytes", "at byte", split ? "  of file" : "");
     for (size_t i = 0; i < g->n_tensors; i++) {
         const gguf_tensor *t = &g->tensors[i];
         buf_puts(out, "  ");
@@ -138,8 +139,10 @@ static void put_tensors(buf *out, const gguf *g) {
         for (int d = 0; d < t->n_dims; d++)
             n += snprintf(dims + n, sizeof dims - (size_t)n, d ? " x %" PRIu64 : "%" PRIu64,
                           t->dims[d]);
-        buf_printf(out, "%-7s  %-22s  %12zu  %14" PRIu64 "\n", gguf_type_name((int)t->type), dims,
+        buf_printf(out, "%-7s  %-22s  %12zu  %14" PRIu64, gguf_type_name((int)t->type), dims,
                    t->size, t->offset);
+        if (split) buf_printf(out, "  %7d", t->file + 1);
+        buf_putc(out, '\n');
     }
 }
 
@@ -170,7 +173,8 @@ static void put_totals(buf *out, const gguf *g) {
 
 int gguf_describe(const gguf *g, buf *out) {
     buf_printf(out, "GGUF version %" PRIu32 ", ", g->version);
-    put_bytes(out, g->size);
+    put_bytes(out, gguf_file_size(g));
+    if (g->n_rest) buf_printf(out, " in %zu files", gguf_n_files(g));
     buf_printf(out, ", alignment %zu, %zu metadata entries, %zu tensors\n", g->alignment,
                g->n_entries, g->n_tensors);
     if (g->n_entries) put_metadata(out, g);

@@ -128,15 +128,20 @@ static int compare_indexed(const void *a, const void *b) {
     return gguf_str_compare(**(const gguf_str *const *)a, **(const gguf_str *const *)b);
 }
 
-/* Sorts the names at the start of n records of the given size; two equal ones are an error. */
-static int index_names(reader *r, const void *records, size_t n, size_t record_size,
-                       const char *what, const gguf_str ***out) {
+const gguf_str **gguf_sort_names(const void *records, size_t n, size_t record_size) {
     const gguf_str **index = mem_alloc(n * sizeof *index);
-    if (!index) return out_of_memory(r, n, "names");
+    if (!index) return NULL;
     for (size_t i = 0; i < n; i++)
         index[i] = (const gguf_str *)((const char *)records + i * record_size);
     qsort(index, n, sizeof *index, compare_indexed);
-    *out = index;
+    return index;
+}
+
+/* Sorts the names of records; two equal ones are an error. */
+static int index_names(reader *r, const void *records, size_t n, size_t record_size,
+                       const char *what, const gguf_str ***out) {
+    const gguf_str **index = *out = gguf_sort_names(records, n, record_size);
+    if (!index) return out_of_memory(r, n, "names");
     for (size_t i = 1; i < n; i++) {
         const gguf_str *one = index[i - 1], *two = index[i];
         if (gguf_str_compare(*one, *two) != 0) continue;

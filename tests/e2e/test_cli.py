@@ -12,6 +12,7 @@ import time
 import pexpect
 import pytest
 
+from ggufs import save_split
 from program import BIN, ENV, GOLDEN, ROOT, TINY, Server, incipit, isas, raw, serving
 
 COMMANDS = re.findall(r"^  ([a-z]+) ", incipit("--help").stdout.decode(), re.M)
@@ -123,6 +124,24 @@ def test_bad_files(tmp_path):
             message = [l for l in p.stderr.decode().splitlines() if l.startswith("incipit: ")]
             assert len(message) == 1 and re.search(expected, message[0]), (path, p.stderr)
             assert not re.search(r"\bUBSan|Sanitizer", p.stderr.decode())
+
+
+def test_split_model(tmp_path):
+    """A model in several files is the same model; what is wrong with one of them is one sentence."""
+    first, second, third = save_split(tmp_path, TINY, 3)
+    body = '{"ids":[5,6,7,8]}'
+    assert said(incipit("logits", "-m", first, stdin=body)) == said(incipit("logits", "-m", TINY, stdin=body))
+    assert "in 3 files" in said(incipit("info", first)).decode()
+    with serving("-m", first, "--cache-ram", "64M") as s:
+        assert s.complete([5])["usage"]["completion_tokens"] > 0
+    assert f"open the first, {first}" in said(incipit("logits", "-m", second, stdin=body), 1)
+    whole = third.read_bytes()
+    third.write_bytes(whole[:-100])
+    assert f"{third}: byte " in said(incipit("logits", "-m", first, stdin=body), 1)
+    third.write_bytes(second.read_bytes())
+    assert f"{third}: holds file 2" in said(incipit("logits", "-m", first, stdin=body), 1)
+    third.unlink()
+    assert f"{third}: is missing" in said(incipit("logits", "-m", first, stdin=body), 1)
 
 
 def test_no_default_model(tmp_path):
@@ -356,6 +375,13 @@ def test_run_once():
     seeded = [said(incipit("run", "--seed", seed, "-n", 12, "Tell me a story")) for seed in (1, 1, 2)]
     assert seeded[0] == seeded[1] != seeded[2]
     assert said(incipit("run", stdin=""), 1)
+
+
+def test_run_without_a_template():
+    """A base model goes on with the text."""
+    p = incipit("run", "-m", TINY, "--temperature", 0, "-n", 5, "once upon")
+    assert said(p).strip() and not p.stderr
+    assert "empty" in said(incipit("run", "-m", TINY, stdin=""), 1)
 
 
 def test_run_once_interrupted():
