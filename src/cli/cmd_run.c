@@ -2,7 +2,7 @@
  *
  * The whole history is rendered and sent anew each turn: the prefix cache makes that cheap. Ctrl-C
  * stops the reply that is being written and keeps what came of it; at the prompt it clears the
- * line; Ctrl-D ends. */
+ * line; Ctrl-D ends. A model without a chat template goes on with each line as the text it is. */
 #include "cli.h"
 
 #include <editline/readline.h>
@@ -42,8 +42,17 @@ static void clear(chat *c) {
     if (c->system) add_message(c, "system", c->system);
 }
 
+/* Of a model without a template: what was said last. */
+static int tokenize_last(const chat *c, icp_tokens *out, icp_error *err) {
+    json_object *last =
+        json_object_array_get_idx(c->messages, json_object_array_length(c->messages) - 1);
+    const char *text = json_object_get_string(json_object_object_get(last, "content"));
+    return icp_tokenize(c->model, text, strlen(text), false, true, out, err);
+}
+
 /* The prompt of the conversation so far. */
 static int render(const chat *c, icp_tokens *out, icp_error *err) {
+    if (!icp_model_get_info(c->model)->has_template) return tokenize_last(c, out, err);
     json_object *vars = json_object_new_object();
     json_object_object_add(vars, "messages", json_object_get(c->messages));
     json_object_object_add(vars, "add_generation_prompt", json_object_new_boolean(1));
@@ -112,8 +121,9 @@ static int answer(chat *c, icp_error *err) {
 }
 
 static int converse(chat *c, icp_error *err) {
-    printf("%s. Ctrl-C stops a reply, /clear forgets, Ctrl-D ends.\n",
-           icp_model_get_info(c->model)->name);
+    const icp_model_info *info = icp_model_get_info(c->model);
+    printf("%s. Ctrl-C stops a reply, /clear forgets, Ctrl-D ends.\n", info->name);
+    if (!info->has_template) printf("It has no chat template: it goes on with what you type.\n");
     char *line;
     for (;;) {
         interrupted = 0;
