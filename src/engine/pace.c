@@ -22,5 +22,6 @@ void sched_note(sched_pace *pace, int n_prefill, double seconds) {
 
 int sched_chunk(const sched_pace *pace, double seconds, int least, int most) {
     double n = pace->row > 0 ? (seconds - pace->step) / pace->row : MIN(FIRST, most);
+    least = MIN(least, most);
     return n < least ? least : n > most ? most : (int)n;
 }

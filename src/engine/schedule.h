@@ -82,9 +82,9 @@ typedef struct sched_pace {
 } sched_pace;
 
 void sched_note(sched_pace *pace, int n_prefill, double seconds);
-/* How many prompt tokens fit into a step that may take so many seconds: `least` to `most`. What was
- * slow once is believed at once, what is fast by and by, so that the bound holds while prompts get
- * longer and their tokens dearer. */
+/* How many prompt tokens fit into a step that may take so many seconds: `least` to `most`, and
+ * never more than `most`. What was slow once is believed at once, what is fast by and by, so that
+ * the bound holds while prompts get longer and their tokens dearer. */
 int sched_chunk(const sched_pace *pace, double seconds, int least, int most);
 
 /* ---- the step -------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
  * What a layer does not have is skipped: a norm without weights, a product without outputs. */
 #include "model_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -374,6 +375,7 @@ void model_forward(model *m, const model_span *spans, int n_spans, float *logits
             p.adapted |= spans[i].scales[a] != 0;
         if (m->info.state_size && spans[i].pos == 0) memset(spans[i].state, 0, m->info.state_size);
     }
+    assert(p.n_rows <= m->s.max_tokens && p.n_logits <= m->s.max_logits);
     if (p.n_rows == 0) return;
     attend_find_shared(&p);
     pass_for_rows(&p, p.n_rows, embed_row);

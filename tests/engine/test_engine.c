@@ -71,6 +71,7 @@ static void test_same_in_any_company(void **unused) {
                                         {.max_parallel = 3},
                                         {.chunk = 1},
                                         {.chunk = 7},
+                                        {.chunk = 1, .max_parallel = 3, .max_pause = 1e-9},
                                         {.chunk = 64},
                                         {.cache_limit = TINY},
                                         {.cache_limit = TINY, .chunk = 16},

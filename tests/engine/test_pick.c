@@ -118,6 +118,7 @@ static void test_pace(void **unused) {
     assert_in_range(sched_chunk(&p, 0.15, 8, 512), 99, 100);
     assert_int_equal(sched_chunk(&p, 10, 8, 512), 512);
     assert_int_equal(sched_chunk(&p, 0.01, 8, 512), 8); /* even where the bound cannot be kept */
+    assert_int_equal(sched_chunk(&p, 0.01, 8, 1), 1);   /* memory is there for no more */
     sched_note(&p, 100, 0.05 + 100 * 0.002);            /* slower: believed at once */
     assert_in_range(sched_chunk(&p, 0.15, 8, 512), 49, 50);
     sched_note(&p, 100, 0.05 + 100 * 0.001); /* faster: by and by */
