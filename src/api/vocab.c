@@ -82,17 +82,35 @@ static int read_types(const gguf *g, text_vocab *out, arena *a, icp_error *err) 
     return 0;
 }
 
+static int read_charsmap(const gguf *g, text_vocab *out, arena *a, icp_error *err) {
+    const gguf_value *v = gguf_find(g, KEY("precompiled_charsmap"));
+    if (!v) return 0;
+    if (v->kind != GGUF_KIND_ARRAY || (v->item != GGUF_KIND_U8 && v->item != GGUF_KIND_I8))
+        return error_set(err, ICP_EFORMAT, "%s is no list of bytes", KEY("precompiled_charsmap"));
+    uint8_t *bytes = arena_alloc(a, v->count);
+    if (!bytes) return no_memory(err);
+    for (size_t i = 0; i < v->count; i++) bytes[i] = (uint8_t)gguf_at_int(v, i);
+    out->charsmap = bytes;
+    out->charsmap_size = v->count;
+    return 0;
+}
+
 int vocab_from_gguf(const gguf *g, text_vocab *out, arena *a, icp_error *err) {
     *out = (text_vocab){
+        .name = string_at(g, "general.name"),
         .model = string_at(g, KEY("model")),
         .pre = string_at(g, KEY("pre")),
         .bos = id_at(g, KEY("bos_token_id")),
         .eos = id_at(g, KEY("eos_token_id")),
         .eot = id_at(g, KEY("eot_token_id")),
         .unk = id_at(g, KEY("unknown_token_id")),
+        .sep = id_at(g, KEY("seperator_token_id")), /* thus spelled */
         .add_bos = flag_at(g, KEY("add_bos_token")),
         .add_eos = flag_at(g, KEY("add_eos_token")),
+        .add_sep = flag_at(g, KEY("add_sep_token")),
         .add_space_prefix = flag_at(g, KEY("add_space_prefix")),
+        .lowercase = flag_at(g, KEY("normalizer.lowercase")),
+        .strip_accents = flag_at(g, KEY("normalizer.strip_accents")),
     };
     TRY(strings_at(g, KEY("tokens"), &out->tokens, &out->n_tokens, a, err));
     if (!out->model.data || !out->n_tokens)
@@ -100,5 +118,6 @@ int vocab_from_gguf(const gguf *g, text_vocab *out, arena *a, icp_error *err) {
                          out->model.data ? "tokens" : "model");
     TRY(strings_at(g, KEY("merges"), &out->merges, &out->n_merges, a, err));
     TRY(read_scores(g, out, a, err));
+    TRY(read_charsmap(g, out, a, err));
     return read_types(g, out, a, err);
 }

@@ -1,4 +1,4 @@
-/* Unicode normalisation form C (UAX #15), for the tokenizers that were trained on it.
+/* Unicode normalisation forms C and D (UAX #15), for the tokenizers that were trained on them.
  *
  * utf8proc decomposes and composes. The step between, putting combining marks into canonical
  * order, is done here: utf8proc's own is quadratic in the number of marks on one letter, and text
@@ -8,12 +8,23 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { FIRST_UNPLAIN = 0xCC }; /* lead byte of U+0300, the first character that NFC may change */
+enum {
+    NFC_UNPLAIN = 0xCC, /* lead byte of U+0300, the first character that NFC may change, */
+    NFD_UNPLAIN = 0xC3, /* and of U+00C0, the first one that NFD does */
+};
+
+static bool all_below(const char *text, size_t len, uint8_t byte) {
+    for (size_t i = 0; i < len; i++)
+        if ((uint8_t)text[i] >= byte) return false;
+    return true;
+}
 
 bool nfc_is_plain(const char *text, size_t len) {
-    for (size_t i = 0; i < len; i++)
-        if ((uint8_t)text[i] >= FIRST_UNPLAIN) return false;
-    return true;
+    return all_below(text, len, NFC_UNPLAIN);
+}
+
+bool nfd_is_plain(const char *text, size_t len) {
+    return all_below(text, len, NFD_UNPLAIN);
 }
 
 static uint8_t combining_class(int32_t cp) {
@@ -52,7 +63,8 @@ static size_t decomposed_room(size_t len) {
     return 2 * len + MAX_DECOMPOSED;
 }
 
-static int normalize(const char *text, size_t len, int32_t *cps, int32_t *spare, buf *out) {
+static int normalize(const char *text, size_t len, bool compose, int32_t *cps, int32_t *spare,
+                     buf *out) {
     size_t n = 0;
     for (size_t i = 0; i < len;) {
         int32_t cp;
@@ -64,21 +76,32 @@ static int normalize(const char *text, size_t len, int32_t *cps, int32_t *spare,
         n += (size_t)parts;
     }
     order_marks(cps, n, spare);
-    utf8proc_ssize_t composed =
-        utf8proc_normalize_utf32(cps, (utf8proc_ssize_t)n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-    if (composed < 0) return ICP_EBUG;
-    for (utf8proc_ssize_t i = 0; i < composed; i++) {
+    if (compose) {
+        utf8proc_ssize_t composed =
+            utf8proc_normalize_utf32(cps, (utf8proc_ssize_t)n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+        if (composed < 0) return ICP_EBUG;
+        n = (size_t)composed;
+    }
+    for (size_t i = 0; i < n; i++) {
         char bytes[4];
         buf_put(out, bytes, (size_t)utf8_encode(cps[i], bytes));
     }
     return out->failed ? ICP_ENOMEM : 0;
 }
 
-int nfc_normalize(const char *text, size_t len, buf *out) {
+static int put_normalized(const char *text, size_t len, bool compose, buf *out) {
     size_t room = decomposed_room(len);
     int32_t *cps = mem_resize(NULL, room, 2 * sizeof *cps);
     if (!cps) return ICP_ENOMEM;
-    int rc = normalize(text, len, cps, cps + room, out);
+    int rc = normalize(text, len, compose, cps, cps + room, out);
     mem_free(cps);
     return rc;
+}
+
+int nfc_normalize(const char *text, size_t len, buf *out) {
+    return put_normalized(text, len, true, out);
+}
+
+int nfd_normalize(const char *text, size_t len, buf *out) {
+    return put_normalized(text, len, false, out);
 }

@@ -10,9 +10,6 @@
 
 #include <string.h>
 
-static const char space_mark[] = "\xE2\x96\x81"; /* U+2581 */
-enum { MARK_LEN = sizeof space_mark - 1 };
-
 static int hex_value(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -31,9 +28,9 @@ static int byte_of(text_str text) {
 static size_t put_spaces(text_str text, char *out) {
     size_t n = 0;
     for (size_t i = 0; i < text.len;) {
-        if (text.len - i >= MARK_LEN && !memcmp(text.data + i, space_mark, MARK_LEN)) {
+        if (text.len - i >= SPACE_MARK_LEN && !memcmp(text.data + i, SPACE_MARK, SPACE_MARK_LEN)) {
             out[n++] = ' ';
-            i += MARK_LEN;
+            i += SPACE_MARK_LEN;
         } else {
             out[n++] = text.data[i++];
         }
@@ -109,12 +106,12 @@ static int put_symbol(encoder *e, const char *text, const merge_symbol *s) {
 
 /* The text with its spaces marked, and the prefix in front. */
 static int mark_spaces(const tokenizer *t, const char *text, size_t len, buf *out) {
-    if (t->space_prefix) buf_put(out, space_mark, MARK_LEN);
+    if (t->space_prefix) buf_put(out, SPACE_MARK, SPACE_MARK_LEN);
     for (size_t done = 0; done < len;) {
         const char *space = memchr(text + done, ' ', len - done);
         size_t next = space ? (size_t)(space - text) : len;
         buf_put(out, text + done, next - done);
-        if (space) buf_put(out, space_mark, MARK_LEN);
+        if (space) buf_put(out, SPACE_MARK, SPACE_MARK_LEN);
         done = next + (space != NULL);
     }
     return out->failed ? ICP_ENOMEM : 0;

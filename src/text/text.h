@@ -1,8 +1,8 @@
 /* text: from text to token ids and back, and from messages to the text of a prompt.
  *
- *   tokenizer  a vocabulary and its algorithm (byte-level BPE, SentencePiece BPE)
- *   detok      ids to bytes, incrementally, never half a character
- *   jinja      the language that chat templates are written in
+ *   tokenizer  a vocabulary and its algorithm (byte-level BPE, SentencePiece BPE, WordPiece,
+ * unigram) detok      ids to bytes, incrementally, never half a character jinja      the language
+ * that chat templates are written in
  *
  * Text carries its origin: one byte beside every byte of text, TEXT_USER or TEXT_TEMPLATE. Special
  * tokens are found only in bytes that came from the template, so that nothing a user writes can
@@ -19,7 +19,7 @@ typedef struct text_str {
 
 enum text_origin { TEXT_USER = 0, TEXT_TEMPLATE = 1 };
 
-/* ---- tokenizer (tokenizer.c, pretok.c, bpe.c, spm.c) ---------------------------------------- */
+/* ---- tokenizer (tokenizer.c, pretok.c, bpe.c, spm.c, wordpiece.c, unigram.c) ----------------- */
 
 enum token_type { /* numbered as in GGUF */
                   TOKEN_NORMAL = 1,
@@ -32,7 +32,8 @@ enum token_type { /* numbered as in GGUF */
 
 /* What a model file says about its vocabulary. Everything is copied; nothing need outlive open. */
 typedef struct text_vocab {
-    text_str model; /* "gpt2" or "llama" (SentencePiece) … */
+    text_str name;  /* of the model; {NULL,0} when absent */
+    text_str model; /* "gpt2", "llama" (SentencePiece), "bert" (WordPiece), "t5" (unigram) … */
     text_str pre;   /* name of the pre-tokenizer; {NULL,0} when absent */
     size_t n_tokens;
     const text_str *tokens;
@@ -40,16 +41,20 @@ typedef struct text_vocab {
     const int32_t *types; /* NULL: all normal */
     size_t n_merges;
     const text_str *merges;
-    int32_t bos, eos, eot, unk; /* -1 when absent */
-    int add_bos, add_eos;       /* 1, 0, or -1 when the file does not say */
-    int add_space_prefix;       /* likewise */
+    int32_t bos, eos, eot, unk, sep; /* -1 when absent */
+    int add_bos, add_eos, add_sep;   /* 1, 0, or -1 when the file does not say */
+    int add_space_prefix;            /* likewise, */
+    int lowercase, strip_accents;    /* and these, of WordPiece */
+    const uint8_t *charsmap;         /* of unigram: SentencePiece's normalisation */
+    size_t charsmap_size;            /* 0 when absent */
 } text_vocab;
 
 typedef struct tokenizer tokenizer; /* immutable; shared by threads */
 
 /* ICP_EUNSUPPORTED names an unknown model or pre-tokenizer and lists the known ones;
  * ICP_EFORMAT: ids out of range, unknown types, scores that are missing or no numbers, malformed
- * merges. Of tokens with the same text the lowest id is what encoding gives. */
+ * merges or map of characters. Of tokens with the same text the lowest id is what encoding gives.
+ */
 int tokenizer_open(const text_vocab *vocab, tokenizer **out, icp_error *err);
 void tokenizer_close(tokenizer **t);
 
@@ -60,7 +65,7 @@ typedef struct token_ids { /* zero-initialise */
 void token_ids_fini(token_ids *ids);
 
 enum {                       /* flags of tokenizer_encode */
-       TOKENIZE_BOS = 1,     /* put BOS (EOS) around as the vocabulary asks for */
+       TOKENIZE_BOS = 1,     /* put BOS (EOS, or another separator) around as the vocabulary asks */
        TOKENIZE_SPECIAL = 2, /* find special tokens everywhere, whatever the origin */
 };
 /* Appends the ids of text. origin: one text_origin a byte, or NULL for all TEXT_USER. User-defined

@@ -1,6 +1,7 @@
 /* The tokenizer: opening a vocabulary, encoding text, and what there is to know about a token. */
 #include "tokenizer_internal.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,13 +15,18 @@ static int read_kind(const text_vocab *vocab, enum tokenizer_kind *kind, icp_err
     static const struct {
         const char *name;
         enum tokenizer_kind kind;
-    } kinds[] = {{"gpt2", KIND_BPE}, {"llama", KIND_SPM}, {"gemma4", KIND_SPM_RANKS}};
+    } kinds[] = {{"gpt2", KIND_BPE},
+                 {"llama", KIND_SPM},
+                 {"gemma4", KIND_SPM_RANKS},
+                 {"bert", KIND_WORDPIECE},
+                 {"t5", KIND_UNIGRAM}};
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         if (!equals(vocab->model, kinds[i].name)) continue;
         *kind = kinds[i].kind;
         return 0;
     }
-    return error_set(err, ICP_EUNSUPPORTED, "unknown tokenizer '%.*s'; known are gpt2 llama gemma4",
+    return error_set(err, ICP_EUNSUPPORTED,
+                     "unknown tokenizer '%.*s'; known are gpt2 llama gemma4 bert t5",
                      (int)MIN(vocab->model.len, 60), vocab->model.data ? vocab->model.data : "");
 }
 
@@ -30,6 +36,10 @@ static int check_id(int32_t id, const char *name, size_t n, icp_error *err) {
                      id, n);
 }
 
+static bool has_scores(enum tokenizer_kind kind) {
+    return kind == KIND_SPM || kind == KIND_UNIGRAM;
+}
+
 static int check(const text_vocab *vocab, enum tokenizer_kind kind, icp_error *err) {
     size_t n = vocab->n_tokens;
     if (!n || n > INT32_MAX) return error_set(err, ICP_EFORMAT, "a vocabulary of %zu tokens", n);
@@ -37,13 +47,14 @@ static int check(const text_vocab *vocab, enum tokenizer_kind kind, icp_error *e
     TRY(check_id(vocab->eos, "EOS", n, err));
     TRY(check_id(vocab->eot, "EOT", n, err));
     TRY(check_id(vocab->unk, "unknown", n, err));
+    TRY(check_id(vocab->sep, "separator", n, err));
     if (vocab->n_merges > INT32_MAX)
         return error_set(err, ICP_EFORMAT, "a vocabulary of %zu merges", vocab->n_merges);
     for (size_t i = 0; vocab->types && i < n; i++)
         if (vocab->types[i] < 0 || vocab->types[i] > TOKEN_BYTE)
             return error_set(err, ICP_EFORMAT, "token %zu has the unknown type %d", i,
                              vocab->types[i]);
-    if (kind != KIND_SPM) return 0;
+    if (!has_scores(kind)) return 0;
     if (!vocab->scores)
         return error_set(err, ICP_EFORMAT, "a SentencePiece vocabulary without scores");
     for (size_t i = 0; i < n; i++)
@@ -98,7 +109,7 @@ static int copy_scalars(tokenizer *t, const text_vocab *vocab) {
         int32_t type = vocab->types ? vocab->types[i] : TOKEN_NORMAL;
         t->types[i] = (uint8_t)(type ? type : TOKEN_NORMAL); /* 0: undefined */
     }
-    if (t->kind != KIND_SPM) return 0;
+    if (!has_scores(t->kind)) return 0;
     float *scores = arena_alloc(&t->mem, t->n * sizeof *scores);
     if (!scores) return ICP_ENOMEM;
     memcpy(scores, vocab->scores, t->n * sizeof *scores);
@@ -106,14 +117,51 @@ static int copy_scalars(tokenizer *t, const text_vocab *vocab) {
     return 0;
 }
 
-/* BOS where the file does not say: SentencePiece vocabularies and a few families want it; Gemma 4
- * does whatever its files say. */
-static void decide_frame(tokenizer *t, const text_vocab *vocab) {
-    bool bos = t->kind == KIND_BPE ? pretok_get_traits(t->pretok).bos : true;
-    if (vocab->add_bos >= 0 && t->kind != KIND_SPM_RANKS) bos = vocab->add_bos;
-    t->add_bos = bos && t->bos >= 0;
-    t->add_eos = vocab->add_eos == 1 && t->eos >= 0;
-    t->space_prefix = t->kind == KIND_SPM && vocab->add_space_prefix != 0;
+/* BOS where the file does not say: SentencePiece vocabularies, BERT's and a few families want it;
+ * Gemma 4 does whatever its files say. */
+static bool decide_bos(const tokenizer *t, const text_vocab *vocab) {
+    if (vocab->add_bos >= 0 && t->kind != KIND_SPM_RANKS) return vocab->add_bos;
+    if (t->kind == KIND_BPE) return pretok_get_traits(t->pretok).bos;
+    return t->kind != KIND_UNIGRAM;
+}
+
+/* EOS, or a separator in its place. Where the file says nothing, BERT's want theirs and T5's EOS.
+ */
+static bool decide_end(tokenizer *t, const text_vocab *vocab) {
+    bool silent = vocab->add_eos < 0 && vocab->add_sep < 0;
+    bool of_bert = t->kind == KIND_WORDPIECE && silent;
+    bool sep = vocab->add_eos != 1 && (vocab->add_sep == 1 || of_bert);
+    t->end = sep && vocab->sep >= 0 ? vocab->sep : t->eos;
+    return sep || vocab->add_eos == 1 || (silent && t->kind == KIND_UNIGRAM);
+}
+
+/* BERT's files may leave out what its tokenizers always have. */
+static void find_bert_tokens(tokenizer *t, text_vocab *vocab) {
+    if (t->bos < 0) t->bos = tokenizer_find(t, "[CLS]");
+    if (t->unk < 0) t->unk = tokenizer_find(t, "[UNK]");
+    if (vocab->sep < 0) vocab->sep = tokenizer_find(t, "[SEP]");
+}
+
+/* Files of Phi 3 do not say that its added tokens swallow what follows. */
+static bool is_phi3(const text_vocab *vocab) {
+    static const char *const names[] = {"phi-3", "phi3", "phi 3"};
+    char name[128];
+    size_t len = MIN(vocab->name.len, sizeof name - 1);
+    for (size_t i = 0; i < len; i++) name[i] = (char)tolower((unsigned char)vocab->name.data[i]);
+    name[len] = '\0';
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (strstr(name, names[i])) return true;
+    return false;
+}
+
+static void decide_manners(tokenizer *t, const text_vocab *given) {
+    text_vocab vocab = *given;
+    if (t->kind == KIND_WORDPIECE) find_bert_tokens(t, &vocab);
+    t->add_bos = decide_bos(t, &vocab) && t->bos >= 0;
+    t->add_eos = decide_end(t, &vocab) && t->end >= 0;
+    bool prefixed = t->kind == KIND_SPM || t->kind == KIND_UNIGRAM;
+    t->space_prefix = t->kind == KIND_WORDPIECE || (prefixed && vocab.add_space_prefix != 0);
+    t->strip_right = t->kind == KIND_SPM && is_phi3(&vocab);
 }
 
 size_t vocab_text_size(const text_vocab *vocab) {
@@ -122,19 +170,32 @@ size_t vocab_text_size(const text_vocab *vocab) {
     return size;
 }
 
+static int read_tokens(tokenizer *t, const text_vocab *vocab, icp_error *err) {
+    switch (t->kind) {
+    case KIND_BPE:
+        TRY(pretok_open(vocab->pre, &t->pretok, err));
+        TRY(bpe_read_tokens(t, vocab));
+        return bpe_read_merges(t, vocab, err);
+    case KIND_SPM:
+        return spm_read_tokens(t, vocab);
+    case KIND_SPM_RANKS:
+        TRY(spm_read_tokens(t, vocab));
+        return bpe_read_merges(t, vocab, err);
+    case KIND_WORDPIECE:
+        return wordpiece_read_tokens(t, vocab);
+    case KIND_UNIGRAM:
+        return unigram_read_tokens(t, vocab, err);
+    }
+    return ICP_EBUG;
+}
+
 static int open_vocab(tokenizer *t, const text_vocab *vocab, icp_error *err) {
     TRY(read_kind(vocab, &t->kind, err));
     TRY(check(vocab, t->kind, err));
     TRY(copy_scalars(t, vocab));
-    if (t->kind == KIND_BPE) {
-        TRY(pretok_open(vocab->pre, &t->pretok, err));
-        TRY(bpe_read_tokens(t, vocab));
-    } else {
-        TRY(spm_read_tokens(t, vocab));
-    }
-    if (t->kind != KIND_SPM) TRY(bpe_read_merges(t, vocab, err));
+    TRY(read_tokens(t, vocab, err));
     TRY(added_init(t, err));
-    decide_frame(t, vocab);
+    decide_manners(t, vocab);
     find_ends(t, vocab);
     return 0;
 }
@@ -156,6 +217,7 @@ int tokenizer_open(const text_vocab *vocab, tokenizer **out, icp_error *err) {
 void tokenizer_close(tokenizer **t) {
     if (!*t) return;
     pretok_close(&(*t)->pretok);
+    charsmap_close(&(*t)->charsmap);
     arena_fini(&(*t)->mem);
     mem_free(*t);
     *t = NULL;
@@ -211,6 +273,12 @@ void text_repair(const char *text, size_t len, buf *out) {
     }
 }
 
+bool is_white_space(int32_t cp) {
+    return (cp >= 0x09 && cp <= 0x0D) || cp == ' ' || cp == 0x85 || cp == 0xA0 || cp == 0x1680 ||
+           (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F ||
+           cp == 0x205F || cp == 0x3000;
+}
+
 /* Appends the ids of text between added tokens. */
 static int encode_run(encoder *e, const char *text, size_t len) {
     if (!len) return 0;
@@ -221,7 +289,36 @@ static int encode_run(encoder *e, const char *text, size_t len) {
         text = e->repaired.data;
         len = e->repaired.len;
     }
-    return e->t->kind == KIND_BPE ? bpe_encode(e, text, len) : spm_encode(e, text, len);
+    switch (e->t->kind) {
+    case KIND_BPE:
+        return bpe_encode(e, text, len);
+    case KIND_SPM:
+    case KIND_SPM_RANKS:
+        return spm_encode(e, text, len);
+    case KIND_WORDPIECE:
+        return wordpiece_encode(e, text, len);
+    case KIND_UNIGRAM:
+        return unigram_encode(e, text, len);
+    }
+    return ICP_EBUG;
+}
+
+/* Bytes of white space at the start of text. */
+static size_t leading_space(const char *text, size_t len) {
+    size_t i = 0;
+    while (i < len) {
+        int32_t cp;
+        int step = utf8_decode(text + i, len - i, &cp);
+        if (!is_white_space(cp)) break;
+        i += (size_t)step;
+    }
+    return i;
+}
+
+/* Tokens of Phi 3 that leave the white space after them alone. */
+static bool keeps_space(const tokenizer *t, int32_t id) {
+    return equals(t->bytes[id], "<unk>") || equals(t->bytes[id], "<s>") ||
+           equals(t->bytes[id], "<|endoftext|>");
 }
 
 static int encode(encoder *e, const char *text, size_t len, const uint8_t *origin, unsigned flags) {
@@ -233,8 +330,10 @@ static int encode(encoder *e, const char *text, size_t len, const uint8_t *origi
         TRY(encode_run(e, text + at, m.start - at));
         if (m.id >= 0) TRY(token_ids_push(e->out, m.id));
         at = m.start + m.len;
+        if (m.id >= 0 && t->strip_right && !keeps_space(t, m.id))
+            at += leading_space(text + at, len - at);
     }
-    if (frame && t->add_eos) TRY(token_ids_push(e->out, t->eos));
+    if (frame && t->add_eos) TRY(token_ids_push(e->out, t->end));
     return 0;
 }
 
@@ -252,6 +351,9 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t len, const uin
     pretok_work_fini(&e.pretok);
     buf_fini(&e.repaired);
     buf_fini(&e.normal);
+    buf_fini(&e.decomposed);
+    buf_fini(&e.word);
+    mem_free(e.best);
     return rc;
 }
 

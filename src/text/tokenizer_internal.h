@@ -1,17 +1,19 @@
 /* Private to the tokenizer: its structure, and what its files offer one another.
  *
  *   text ─added─▶ runs between added tokens ─┬─ repair ─ nfc ─ pretok ─▶ bpe ─┐
- *                                            └────────────────────────▶ spm ─┴─ merge ─▶ ids
+ *                                            ├────────────────────────▶ spm ─┴─ merge ─▶ ids
+ *                                            ├─ repair ─ words, nfd ──▶ wordpiece ─────▶ ids
+ *                                            └─ repair ─ charsmap ────▶ unigram ───────▶ ids
  *
- * A token has a key and bytes. The key is what merging looks up; the bytes are what the token
- * prints as. They differ in SentencePiece only, whose keys write U+2581 for a space. Byte-level
- * BPE never works on the 256 stand-in characters of its files: they are turned into the bytes
- * they stand for when a vocabulary is opened.
+ * A token has a key and bytes. The key is what encoding looks up; the bytes are what the token
+ * prints as. They differ where keys write U+2581 for a space (SentencePiece, unigram), or leave it
+ * away (WordPiece). Byte-level BPE never works on the 256 stand-in characters of its files: they
+ * are turned into the bytes they stand for when a vocabulary is opened.
  *
  * Invariants of a tokenizer:
  *   1. Everything is written by tokenizer_open and only read afterwards.
- *   2. Only tokens that are NORMAL or USER have their key in `table`; no merge can therefore make
- *      a control token, whatever text it is given.
+ *   2. Only tokens that are NORMAL or USER have their key in a table or index for encoding; no
+ *      text can therefore make a control token but by `added`.
  *   3. Equal keys: the lowest id is the one that encoding gives; all of them decode. */
 #ifndef TOKENIZER_INTERNAL_H
 #define TOKENIZER_INTERNAL_H
@@ -49,19 +51,39 @@ int rule_table_init(rule_table *table, arena *mem, size_t n);
 void rule_table_put(rule_table *table, merge_rule rule); /* the first rule of a pair stays */
 const merge_rule *rule_table_find(const rule_table *table, int32_t left, int32_t right);
 
-/* ---- the structure --------------------------------------------------------------------------- */
+/* ---- an index of texts (text_index.c) -------------------------------------------------------- */
 
-typedef struct added_tokens { /* see added.c */
-    int32_t *ids;
+typedef struct text_index {
+    const text_str *texts; /* of each id */
+    int32_t *ids;          /* sorted by text */
     size_t n;
     uint32_t first[257];
-} added_tokens;
+} text_index;
+
+typedef struct text_range { /* of an index's ids */
+    size_t low, high;
+} text_range;
+
+/* Sorts ids[n], whose texts are not empty. Of equal texts the lowest id stays. */
+void text_index_sort(text_index *index, const text_str *texts);
+/* Those that begin with a byte. */
+text_range text_index_begin(const text_index *index, char byte);
+/* The one of a range that has depth bytes and ends there, taken out of it; -1: there is none. */
+int32_t text_index_take(const text_index *index, text_range *range, size_t depth);
+/* Those, all longer than depth, whose byte at depth is this one. */
+void text_index_narrow(const text_index *index, text_range *range, size_t depth, char byte);
+
+/* ---- the structure --------------------------------------------------------------------------- */
 
 enum tokenizer_kind {
     KIND_BPE,       /* "gpt2": bytes, pieces of a pre-tokenizer, merges by rank */
     KIND_SPM,       /* "llama": characters, whole text, merges by score */
     KIND_SPM_RANKS, /* "gemma4": like SPM, but merges by rank */
+    KIND_WORDPIECE, /* "bert": words, the longest token first */
+    KIND_UNIGRAM,   /* "t5": words, the tokens of the greatest score together */
 };
+
+typedef struct charsmap charsmap;
 
 struct tokenizer {
     arena mem; /* all of the below but pretok */
@@ -70,14 +92,23 @@ struct tokenizer {
     text_str *keys, *bytes; /* [n] */
     uint8_t *types;         /* [n] enum token_type */
     bool *ends;             /* [n] */
-    const float *scores;    /* [n]; KIND_SPM */
+    const float *scores;    /* [n]; KIND_SPM, KIND_UNIGRAM */
     int32_t bos, eos, unk;
+    int32_t end; /* what add_eos adds: EOS, or another separator */
     bool add_bos, add_eos, space_prefix;
+    bool strip_right;      /* added tokens swallow the white space that follows them */
     int32_t byte_ids[256]; /* the token of each byte, -1 when there is none */
-    token_table table;
+    token_table table;     /* KIND_WORDPIECE: tokens that begin a word */
     rule_table rules;
-    added_tokens added;
+    text_index added;
     struct pretok *pretok; /* KIND_BPE */
+
+    token_table inner;             /* KIND_WORDPIECE: tokens that continue a word */
+    bool lowercase, strip_accents; /* likewise */
+
+    text_index pieces;    /* KIND_UNIGRAM */
+    double unknown_score; /* likewise, of a character that is no token */
+    charsmap *charsmap;   /* likewise; NULL: text is not normalised */
 };
 
 /* ---- added tokens (added.c) ------------------------------------------------------------------ */
@@ -151,15 +182,29 @@ void pretok_work_fini(pretok_work *work);
 
 bool nfc_is_plain(const char *text, size_t len); /* certainly in NFC already; valid UTF-8 */
 int nfc_normalize(const char *text, size_t len, buf *out); /* appends; valid UTF-8 */
+bool nfd_is_plain(const char *text, size_t len);           /* the same for NFD */
+int nfd_normalize(const char *text, size_t len, buf *out);
 
-/* ---- models (bpe.c, spm.c) ------------------------------------------------------------------- */
+/* ---- maps of characters (charsmap.c) --------------------------------------------------------- */
+
+/* SentencePiece's compiled normalisation; copied. ICP_EFORMAT: blob is none; ICP_ENOMEM. */
+int charsmap_open(const uint8_t *blob, size_t size, charsmap **out);
+void charsmap_close(charsmap **c);
+/* Appends text as it is after it; valid UTF-8. */
+void charsmap_put(const charsmap *c, const char *text, size_t len, buf *out);
+
+/* ---- models (bpe.c, spm.c, wordpiece.c, unigram.c)
+ * ------------------------------------------------------------------- */
 
 typedef struct encoder { /* one call of tokenizer_encode */
     const tokenizer *t;
     token_ids *out;
     merge_work merge;
     pretok_work pretok;
-    buf repaired, normal; /* the run as it is after each step */
+    buf repaired, normal, decomposed; /* the run as it is after each step */
+    buf word;
+    struct unigram_best *best; /* of the word, n_best of them */
+    size_t n_best;
 } encoder;
 
 int token_ids_push(token_ids *ids, int32_t id);
@@ -170,10 +215,19 @@ size_t vocab_text_size(const text_vocab *vocab); /* bytes of all tokens together
 /* Fill keys, bytes and byte_ids of t from the vocabulary. */
 int bpe_read_tokens(tokenizer *t, const text_vocab *vocab);
 int spm_read_tokens(tokenizer *t, const text_vocab *vocab);
+int wordpiece_read_tokens(tokenizer *t, const text_vocab *vocab);
+int unigram_read_tokens(tokenizer *t, const text_vocab *vocab, icp_error *err);
 /* Fills t->rules; rules that name no token are left out, as no text could ever apply them. */
 int bpe_read_merges(tokenizer *t, const text_vocab *vocab, icp_error *err);
 /* Append the ids of a run without added tokens. */
 int bpe_encode(encoder *e, const char *text, size_t len);
 int spm_encode(encoder *e, const char *text, size_t len);
+int wordpiece_encode(encoder *e, const char *text, size_t len);
+int unigram_encode(encoder *e, const char *text, size_t len);
+/* U+2581, which stands for a space in the keys of vocabularies. */
+#define SPACE_MARK "\xE2\x96\x81"
+enum { SPACE_MARK_LEN = sizeof SPACE_MARK - 1 };
+/* Whether a character is Unicode White_Space. */
+bool is_white_space(int32_t cp);
 
 #endif

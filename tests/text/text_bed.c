@@ -103,9 +103,13 @@ void bed_vocab_init(bed_vocab *b, const char *model, const char *pre) {
                             .eos = -1,
                             .eot = -1,
                             .unk = -1,
+                            .sep = -1,
                             .add_bos = -1,
                             .add_eos = -1,
-                            .add_space_prefix = -1};
+                            .add_sep = -1,
+                            .add_space_prefix = -1,
+                            .lowercase = -1,
+                            .strip_accents = -1};
     if (pre) b->vocab.pre = copy(b, pre);
     int n_moved = 0;
     for (int byte = 0; byte < 256; byte++) {

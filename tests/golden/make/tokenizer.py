@@ -1,15 +1,25 @@
 """Writes tests/golden/tokenizer/: what Hugging Face's tokenizers (and Python's own Unicode tables)
 say about texts that are hard to tokenize. Needs the packages tokenizers and gguf, and Python 3.11
-or 3.12, whose Unicode version no supported PCRE2 or utf8proc is older than. Run from the root:
+or 3.12, whose Unicode version no supported PCRE2 or utf8proc is older than; and sentencepiece for
+the vocabulary that it makes. Run from the root:
 python3 tests/golden/make/tokenizer.py DEFAULT-MODEL.gguf
 
-  pretok.txt   pre-tokenizer, text in hex, lengths of the pieces in bytes
-  nfc.txt      text in hex, the same in normalisation form C
-  MODEL.txt    text in hex, ids (special tokens found everywhere, no BOS)"""
+  pretok.txt    pre-tokenizer, text in hex, lengths of the pieces in bytes
+  nfc.txt       text in hex, the same in normalisation form C
+  unigram.gguf  a small vocabulary of the unigram model, with a map of characters
+  MODEL.txt     text in hex, ids (special tokens found everywhere, no BOS)
 
+python3 tests/golden/make/tokenizer.py --vocabularies FOLDER
+
+writes the same, X.gguf.ids, for each *bert*.gguf of a folder (WordPiece, unigram): thousands of
+texts, half of them any code points (for tests/text/test_vocab_oracle.c)."""
+
+import glob
+import io
 import json
 import random
 import sys
+import tempfile
 import unicodedata
 
 import gguf
@@ -96,6 +106,14 @@ TEXTS = [
     "<0x41> <0xFF> [PAD7]",
 ]  # fmt: skip
 
+# Words: accents, case, compatibility, marks of every order, the longest ones that are still words.
+WORDS = [
+    "Na\u00efve caf\u00e9 \u0130stanbul \u01c5 \u00df \u1e9e \u03a3\u03c2 \u212b", "\ufb01t \ufb00 \u00bd \u338f \u2122",
+    "e\u0323\u0302x \u1ec7 e\u0301 \u1100\u1161\u11a8 \uac01", "\uff46\uff55\uff4c\uff4c!\uff01", "a\r\nb\r\n\tc",
+    "y" * 100, "y" * 101, "\u4e2d\u6587abc\u4e2d \uf900\u2f800", "a\u200bb\u200dc\ufeffd\ufffde\x00f\x0bg\x85h", "$5+5=10^1~`|",
+    "\u2581a\u2581\u2581b \u2581", "\u037e \u1fef \u166d \u061d", "abcde xabcdex", "<sep>a<sep> b <unk>",
+]  # fmt: skip
+
 
 def assigned_blocks():
     blocks = {}
@@ -146,6 +164,10 @@ def open_model(path):
         t = Tokenizer(models.BPE(vocab, merges, ignore_merges=pre == "llama-bpe"))
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         t.pre_tokenizer = pre_tokenizers.Sequence(splitter(pre) + [byte_level])
+    elif get("model") == "bert":
+        t = wordpiece(tokens, types, get("normalizer.lowercase"))
+    elif get("model") == "t5":
+        t = unigram(tokens, types, get("scores"), get("unknown_token_id"), get("precompiled_charsmap"))
     else:
         t = Tokenizer(spm_model(vocab, tokens, types, get("scores")))
         steps = [] if get("add_space_prefix") is False else [normalizers.Prepend("\u2581")]
@@ -155,6 +177,30 @@ def open_model(path):
     flags = dict(single_word=False, lstrip=False, rstrip=False, normalized=False)
     state["added_tokens"] = [dict(id=i, content=tokens[i], special=types[i] != 4, **flags) for i in special]
     return Tokenizer.from_str(json.dumps(state)), [tokens[i] for i in special]
+
+
+def wordpiece(tokens, types, lowercase):
+    """As transformers' BertTokenizer has it; files write the beginning of a word, not the rest."""
+    vocab = {}
+    for i, token in enumerate(tokens):
+        if types[i] == 1:
+            token = token[1:] if token[0] == "\u2581" and len(token) > 1 else "##" + token
+        vocab.setdefault(token, i)
+    t = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    t.normalizer = normalizers.BertNormalizer(lowercase=lowercase is not False)
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return t
+
+
+def unigram(tokens, types, scores, unknown, charsmap):
+    """As transformers' XLMRobertaTokenizer and T5Tokenizer have it. Types 5: filler."""
+    n = max(i for i in range(len(tokens)) if types[i] != 5) + 1
+    t = Tokenizer(models.Unigram(list(zip(tokens[:n], scores[:n])), unk_id=unknown, byte_fallback=False))
+    if charsmap:
+        t.normalizer = normalizers.Precompiled(bytes(charsmap))
+    metaspace = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always")
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
+    return t
 
 
 def spm_model(vocab, tokens, types, scores):
@@ -204,15 +250,85 @@ def nfc_rows():
         yield hexed(text), hexed(unicodedata.normalize("NFC", text))
 
 
-def model_rows(path, n):
+def model_rows(path, n, more=()):
     tokenizer, special = open_model(path)
-    for text in texts(n, path.rsplit("/", 1)[-1], special):
+    for text in texts(n, path.rsplit("/", 1)[-1], special) + list(more):
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         yield hexed(text), " ".join(map(str, ids))
 
 
+# ---- a vocabulary of the unigram model ----
+
+CORPUS = """Beautiful is better than ugly. Explicit is better than implicit. Simple is better than
+complex. Complex is better than complicated. Flat is better than nested. Sparse is better than dense.
+Readability counts, caf\u00e9, na\u00efve, \u1ec7, stra\u00dfe, \u65e5\u672c, 1/2, fi, fl, hello world."""
+
+RULES = (
+    [(f"{c:X}", f"{c + 32:X}") for c in range(0x41, 0x5B)]
+    + [("9", "20"), ("A", "20"), ("D", "20"), ("D A", "20"), ("3000", "20"), ("A0", "20")]
+    + [("200B", ""), ("FB01", "66 69"), ("FB02", "66 6C"), ("BD", "31 2F 32"), ("FF01", "21")]
+    + [("65 301", "E9"), ("65 323", "1EB9"), ("65 323 302", "1EC7"), ("1EB9 302", "1EC7")]
+    + [("69 308", "EF"), ("308", ""), ("61 62 63 64 65", "65")]
+)
+
+
+def write_unigram(path):
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+        rules.write("".join(f"{a}\t{b}\n" for a, b in RULES))
+        rules.flush()
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(CORPUS.split("\n")), model_writer=model, vocab_size=140,
+            model_type="unigram", normalization_rule_tsv=rules.name, hard_vocab_limit=False,
+            user_defined_symbols=["<sep>"], minloglevel=2,
+        )  # fmt: skip
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    w = gguf.GGUFWriter(path, "t5")
+    w.add_tokenizer_model("t5")
+    w.add_tokenizer_pre("default")
+    w.add_token_list([p.piece.encode() for p in proto.pieces])
+    w.add_token_scores([p.score for p in proto.pieces])
+    w.add_token_types([p.type for p in proto.pieces])
+    w.add_bos_token_id(1)
+    w.add_eos_token_id(2)
+    w.add_unk_token_id(0)
+    w.add_add_space_prefix(True)
+    w.add_precompiled_charsmap(proto.normalizer_spec.precompiled_charsmap)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.close()
+
+
+# ---- whole vocabularies ----
+
+
+def any_text(rng):
+    kinds = ((0x20, 0x250), (0x20, 0x3000), (0x20, 0xD800), (0xE000, 0x20000), (0x20, 0x21), (0x61, 0x62))
+    return "".join(chr(rng.randrange(*rng.choice(kinds))) for _ in range(rng.randrange(1, 12)))
+
+
+def write_vocabularies(folder, n):
+    for path in sorted(glob.glob(folder + "/*bert*.gguf")):
+        tokenizer, special = open_model(path)
+        name = path.rsplit("/", 1)[-1]
+        rng = random.Random(name)
+        with open(path + ".ids", "w") as out:
+            for text in texts(n, name, special) + WORDS + [any_text(rng) for _ in range(n)]:
+                ids = tokenizer.encode(text, add_special_tokens=False).ids
+                out.write(hexed(text) + "\t" + " ".join(map(str, ids)) + "\n")
+
+
+if sys.argv[1] == "--vocabularies":
+    write_vocabularies(sys.argv[2], 5000)
+    sys.exit()
 write("pretok", pretok_rows())
 write("nfc", nfc_rows())
+write_unigram(OUT + "unigram.gguf")
+write("unigram", model_rows(OUT + "unigram.gguf", 150, WORDS))
 for model in ("llama", "llama-tied-mqa", "gemma3"):
     write(model, model_rows(f"tests/golden/models/{model}.gguf", 60))
+write("bert", model_rows("tests/golden/models/bert.gguf", 150, WORDS))
 write("smollm2", model_rows(sys.argv[1], 150))
