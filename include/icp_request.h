@@ -178,6 +178,15 @@ typedef struct icp_stats {   /* since the engine was opened, unless a moment is 
      * requests: of request_limit at most; the rest is the cache's: pages, and bookkeeping in
      * metadata. */
     size_t limit, fixed, requests_size, requests_limit, metadata;
+    /* What a cache with so many times the pages would have found of the full pages of prompts, if
+     * it evicted the least recently used ones; estimated, 0 to 1, of late. asked: so many pages
+     * tell that; 0: nothing is known. */
+#define ICP_CURVE_SCALES                                                                           \
+    { 0.5, 1, 2, 4 }
+#define ICP_N_CURVE 4
+    struct icp_curve {
+        double asked, found[ICP_N_CURVE];
+    } curve;
     double max_pause, step_s, row_s; /* seconds: bound, measured step, each prompt token more */
     /* Histograms over fixed bounds (seconds), cumulative counts as Prometheus has them. */
 #define ICP_LATENCY_BOUNDS                                                                         \

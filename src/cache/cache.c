@@ -17,9 +17,9 @@ static size_t round_up(size_t n, size_t to) {
 }
 
 /* Bytes of a cache without pages, chains and namespaces: the struct, and four blocks of which
- * the reservation is rounded up to the system's pages. */
-static size_t fixed_cost(void) {
-    return sizeof(cache) + 5 * BLOCK_COST + PAGE_ALIGN_BIG;
+ * the reservation is rounded up to the system's pages; and the curve. */
+static size_t fixed_cost(const cache_opts *opts) {
+    return sizeof(cache) + 5 * BLOCK_COST + PAGE_ALIGN_BIG + curve_size(opts->curve_samples);
 }
 
 static size_t page_cost(const cache *c) {
@@ -33,9 +33,14 @@ static size_t stride_of(size_t page_size) {
 
 size_t cache_limit_of(size_t page_size, size_t n_pages) {
     cache shape = {.stride = stride_of(page_size)};
-    size_t need = fixed_cost() + n_pages * page_cost(&shape);
+    size_t need = fixed_cost(&shape.opts) + n_pages * page_cost(&shape);
     /* the least limit of which, without one part in SPARE_SHARE, so much is left */
     return MAX(need + MIN_SPARE, need + (need - 1) / (SPARE_SHARE - 1));
+}
+
+static int open_curve(cache *c) {
+    size_t n = c->opts.curve_samples;
+    return n ? curve_open(n, c->n_pages, &c->curve) : 0;
 }
 
 int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
@@ -44,10 +49,11 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
         return error_set(err, ICP_EINVALID, "a cache needs a page size and a way to copy");
 
     cache shape = {.opts = *opts};
-    bool fits = opts->page_size <= opts->limit / MIN_PAGES && spare + fixed_cost() < opts->limit;
+    bool fits =
+        opts->page_size <= opts->limit / MIN_PAGES && spare + fixed_cost(opts) < opts->limit;
     if (fits) {
         shape.stride = stride_of(opts->page_size);
-        shape.n_pages = (opts->limit - spare - fixed_cost()) / page_cost(&shape);
+        shape.n_pages = (opts->limit - spare - fixed_cost(opts)) / page_cost(&shape);
         shape.n_pages = MIN(shape.n_pages, UINT32_MAX - 1);
     }
     if (shape.n_pages < MIN_PAGES)
@@ -55,12 +61,13 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
                          "a cache of %zu bytes has no room for %d pages of %zu bytes", opts->limit,
                          MIN_PAGES, opts->page_size);
     shape.reserved = round_up(shape.n_pages * shape.stride, PAGE_ALIGN_BIG);
-    shape.spare = opts->limit - fixed_cost() - shape.n_pages * page_cost(&shape);
+    shape.spare = opts->limit - fixed_cost(opts) - shape.n_pages * page_cost(&shape);
 
     cache *c = mem_alloc(sizeof *c);
     if (c) *c = shape;
     bool pages = c && page_pool_init(c) == 0;
-    if (!pages || owner_init(c) < 0) {
+    if (!pages || open_curve(c) < 0 || owner_init(c) < 0) {
+        if (c) curve_close(&c->curve);
         if (pages) page_pool_fini(c);
         mem_free(c);
         return error_set(err, ICP_ENOMEM, "no memory for a cache of %zu bytes", opts->limit);
@@ -76,6 +83,7 @@ void cache_close(cache **cp) {
     if (!c) return;
     assert(!c->chains);
     space_fini(c);
+    curve_close(&c->curve);
     page_pool_fini(c);
     mem_free(c);
     *cp = NULL;
@@ -121,11 +129,20 @@ void cache_get_stats(const cache *c, cache_stats *out) {
         .n_cached = c->n_in[PAGE_IDLE],
         .page_size = c->opts.page_size,
         .limit = c->opts.limit,
-        .metadata = fixed_cost() + c->n_pages * (page_cost(c) - c->opts.page_size) + c->spent,
+        .metadata =
+            fixed_cost(&c->opts) + c->n_pages * (page_cost(c) - c->opts.page_size) + c->spent,
         .evictions = c->evictions,
         .expired = c->expired,
         .copies = c->copies,
         .adoptions = c->adoptions,
         .duplicates = c->duplicates,
     };
+}
+
+void cache_get_curve(const cache *c, cache_curve *out) {
+    curve_read(c->curve, out);
+}
+
+size_t cache_curve_cost(size_t samples) {
+    return curve_size(samples);
 }

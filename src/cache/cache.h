@@ -26,6 +26,7 @@ typedef struct cache_opts {
     size_t limit;     /* bytes for everything: pages, tree and bookkeeping */
     bool no_reuse;    /* nothing is found again (--no-cache) */
     enum cache_policy policy;
+    size_t curve_samples; /* for cache_get_curve; 0: none */
     /* Copies the first n tokens of a page (copy-on-write of a partial page). */
     void (*copy)(void *arg, void *to, const void *from, int n_tokens);
     void *copy_arg;
@@ -34,7 +35,7 @@ typedef struct cache_opts {
 /* Reserves all its pages and their bookkeeping; what is allocated later (chains, namespaces) has
  * its share of the limit set aside. ICP_ELIMIT: the limit holds less than a few pages. */
 int cache_open(const cache_opts *opts, cache **out, icp_error *err);
-/* The least limit that holds so many pages. */
+/* The least limit that holds so many pages (without a curve). */
 size_t cache_limit_of(size_t page_size, size_t n_pages);
 void cache_close(cache **c); /* its chains must be closed; ends all namespaces, held or not */
 void *cache_page(const cache *c, page_id page); /* address of a page's bytes, 64-byte aligned */
@@ -112,6 +113,10 @@ page_id chain_page(const chain *ch, size_t i);
 /* Addresses of the pages by index, valid until the next call that changes the chain. */
 void *const *chain_pages(const chain *ch);
 
+/* The first n tokens are a prompt that was asked for, and n_hit of them were found: counts for the
+ * curve, once a prompt. They are published or matched. */
+void chain_asked(chain *ch, size_t n, size_t n_hit);
+
 typedef struct cache_stats {
     size_t n_pages, n_free, n_pinned, n_cached; /* cached: published and not pinned */
     size_t page_size, limit, metadata;          /* bytes; metadata: all that is not pages */
@@ -121,6 +126,20 @@ typedef struct cache_stats {
     uint64_t duplicates;                        /* pages given up because another holds the same */
 } cache_stats;
 void cache_get_stats(const cache *c, cache_stats *out);
+/* What caches of other sizes would have found, if they evicted the least recently used pages: the
+ * share of the full pages of prompts (chain_asked) that were there, recent ones counting more.
+ * Estimated from curve_samples pages: exact when there are no more, off by about a hundredth from
+ * thousands. */
+enum { CACHE_CURVE_SIZES = 4 };
+#define CACHE_CURVE_SCALES                                                                         \
+    { 0.5, 1, 2, 4 }
+typedef struct cache_curve {
+    double asked;                    /* pages that the shares are of; 0: nothing is known */
+    double found[CACHE_CURVE_SIZES]; /* with so many times the pages; 0 to 1 */
+} cache_curve;
+void cache_get_curve(const cache *c, cache_curve *out);
+size_t cache_curve_cost(size_t samples); /* bytes of the limit */
+
 /* Pages that chain_reserve could obtain now: free ones and those that may be evicted; for an owner
  * (NULL: anybody) no more than its quota leaves. */
 size_t cache_obtainable(const cache *c, const cache_owner *owner);

@@ -124,6 +124,7 @@ struct cache {
     double age;       /* highest rank that was evicted */
     ghost *ghosts;    /* n_pages of them, by fingerprint */
     size_t n_ghosts[2];
+    struct curve *curve; /* NULL: not wanted */
     size_t n_in[PAGE_STATES];
     treap_link *owners;
     cache_owner *nobody;  /* the owner of what has none */
@@ -225,10 +226,24 @@ bool leaf_evict(cache *c, cache_owner *owner, const page *keep);
 /* The fingerprint of a prefix that ends with these n tokens, from that of what comes before. */
 uint64_t ghost_print(uint64_t before, const int32_t *tokens, size_t n);
 uint64_t ghost_parent(const cache_space *space, const page *parent); /* NULL: where it starts */
+uint64_t ghost_of(const page *p); /* of the prefix that ends with this page of the tree */
 void ghost_note(cache *c, const page *p, enum cache_loss why);
 /* A full page is back: tells the order of eviction, and forgets its ghost. */
 void ghost_back(cache *c, page *p);
 const ghost *ghost_find(const cache *c, uint64_t print); /* or NULL */
+
+/* ---- other sizes (curve.c) ------------------------------------------------------------------- */
+
+typedef struct curve curve;
+/* Follows at most n pages, n > 0, of a cache of n_pages. Other calls take NULL for none at all. */
+int curve_open(size_t n, size_t n_pages, curve **out);
+void curve_close(curve **c);
+/* A prompt wants this page, which this cache had (hit) or not: counts. */
+void curve_ask(curve *c, uint64_t print, bool hit);
+size_t curve_size(size_t n);                 /* bytes */
+void curve_use(curve *c, uint64_t print);    /* it is the most recently used one now */
+void curve_forget(curve *c, uint64_t print); /* a larger cache would not have it either */
+void curve_read(const curve *c, cache_curve *out);
 
 /* ---- owners and namespaces (space.c) --------------------------------------------------------- */
 

@@ -48,6 +48,11 @@ static int grow(chain *ch, size_t n) {
     return 0;
 }
 
+/* The fingerprint under which the curve knows a page in the tree; not worth computing without. */
+static uint64_t curve_print(const cache *c, const page *p) {
+    return c->curve ? ghost_of(p) : 0;
+}
+
 /* ---- pins ------------------------------------------------------------------------------------ */
 
 /* One more chain has a full page, or takes over a partial one that nobody has. */
@@ -105,6 +110,7 @@ static void unpin(chain *ch, page *p, bool retire) {
         page_give(ch->cache, p);
         return;
     }
+    if (ch->until > ch->cache->now) curve_use(ch->cache->curve, curve_print(ch->cache, p));
     p->until = MAX(p->until, ch->until); /* it has a pin: is in no order by expiry */
     if (p->state == PAGE_FILLING)
         leave_partial(ch, p, retire);
@@ -117,6 +123,7 @@ static void unpin(chain *ch, page *p, bool retire) {
 /* An idle partial page that own begins with is of no more use. [6] */
 static void drop_covered(cache *c, page *sibling, page *own) {
     if (!sibling || sibling->state != PAGE_IDLE || !tree_covers(own, sibling)) return;
+    curve_forget(c->curve, curve_print(c, sibling));
     inherit(c, own, sibling);
     leaf_free(c, sibling, CACHE_LOSS_NONE);
     c->duplicates++;
@@ -213,6 +220,7 @@ int chain_reserve(chain *ch, size_t n_tokens) {
 
 /* Page i becomes `found`, which many may have (full) or this chain takes over (partial, idle). */
 static void attach(chain *ch, size_t i, page *found) {
+    if (found->n < CACHE_PAGE) curve_forget(ch->cache->curve, curve_print(ch->cache, found));
     pin(ch->cache, found);
     evict_hit(ch->cache, found);
     if (i < ch->n_pages) discard(ch->cache, page_at(ch, i));
@@ -259,6 +267,15 @@ size_t chain_match(chain *ch, const int32_t *tokens, size_t n, size_t limit) {
     size_t end = MIN(n, limit);
     while (ch->space && ch->len < end && match_page(ch, tokens, end)) continue;
     return ch->len;
+}
+
+/* First what would have been found, then that it is used: from the end, as chain_close does. */
+void chain_asked(chain *ch, size_t n, size_t n_hit) {
+    curve *curve = ch->space ? ch->cache->curve : NULL;
+    size_t n_pages = MIN(n, ch->len) / CACHE_PAGE;
+    for (size_t i = 0; curve && i < n_pages; i++)
+        curve_ask(curve, page_at(ch, i)->print, i < n_hit / CACHE_PAGE);
+    for (size_t i = n_pages; curve && i-- > 0;) curve_use(curve, page_at(ch, i)->print);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

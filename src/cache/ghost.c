@@ -20,6 +20,11 @@ uint64_t ghost_parent(const cache_space *space, const page *parent) {
     return parent ? parent->print : space->print;
 }
 
+uint64_t ghost_of(const page *p) {
+    if (p->n == CACHE_PAGE) return p->print;
+    return ghost_print(ghost_parent(p->space, p->parent), p->tokens, p->n);
+}
+
 static ghost *set_of(const cache *c, uint64_t print) {
     return &c->ghosts[print % (c->n_pages / GHOST_SET) * GHOST_SET];
 }
@@ -30,7 +35,7 @@ static void forget(cache *c, ghost *g) {
 }
 
 void ghost_note(cache *c, const page *p, enum cache_loss why) {
-    uint64_t print = ghost_print(ghost_parent(p->space, p->parent), p->tokens, p->n);
+    uint64_t print = ghost_of(p);
     size_t in_use = c->n_pages - c->n_in[PAGE_FREE] - c->n_in[PAGE_IDLE];
     ghost *set = set_of(c, print), *place = set;
     for (int i = 0; i < GHOST_SET; i++) {

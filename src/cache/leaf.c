@@ -86,6 +86,7 @@ static void give(cache *c, page *p) {
 void leaf_free(cache *c, page *leaf, enum cache_loss why) {
     assert(leaf->state == PAGE_IDLE && !leaf->children);
     if (why != CACHE_LOSS_NONE) ghost_note(c, leaf, why);
+    if (why > CACHE_LOSS_QUOTA && c->curve) curve_forget(c->curve, ghost_of(leaf));
     leaf_leave(c, leaf);
     tree_remove(leaf);
     give(c, leaf);

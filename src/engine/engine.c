@@ -124,6 +124,12 @@ static void set_sizes(engine *e, const engine_opts *opts) {
     e->fixed = count_fixed(e, opts, info->n_vocab);
 }
 
+/* Pages that are followed to tell what other limits would bring: for a thousandth of this one. */
+static size_t curve_samples(size_t limit) {
+    enum { LEAST = 64, MOST = 8192, SHARE = 1 << 16 };
+    return MIN(MAX(limit / SHARE, (size_t)LEAST), (size_t)MOST);
+}
+
 /* The limit, less arrays and what is for requests, is the cache's. */
 static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
     const model_info *info = model_get_info(e->model);
@@ -136,6 +142,7 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
     cache_opts co = {.page_size = info->page_size,
                      .limit = e->limit - e->fixed - requests,
                      .no_reuse = opts->no_cache,
+                     .curve_samples = opts->no_cache ? 0 : curve_samples(e->limit),
                      .copy = model_copy_page,
                      .copy_arg = e->model};
     TRY(cache_open(&co, &e->cache, err));

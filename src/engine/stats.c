@@ -1,4 +1,6 @@
 /* What is counted, and when: everything once (prompt tokens when the prompt is ready). */
+#include <string.h>
+
 #include "engine_internal.h"
 
 void histogram_add(struct icp_histogram *h, double seconds) {
@@ -73,6 +75,11 @@ void stats_show(engine *e) {
     e->stats.adoptions = c.adoptions;
     e->stats.duplicates = c.duplicates;
     e->stats.metadata = c.metadata;
+    cache_curve curve;
+    cache_get_curve(e->cache, &curve);
+    _Static_assert(ICP_N_CURVE == CACHE_CURVE_SIZES, "the same sizes");
+    e->stats.curve.asked = curve.asked;
+    memcpy(e->stats.curve.found, curve.found, sizeof curve.found);
     e->stats.pins = pin_count(e, NULL, &e->stats.pinned_pages);
     e->stats.tenants = (size_t)e->n_tenants;
     e->stats.limit = e->limit;

@@ -42,7 +42,9 @@ static void note_ready(engine *e, sequence *s, size_t n, bool from_cache) {
     if (n <= s->high) return;
     s->high = n;
     if (from_cache) s->n_cached += now - before;
-    if (before < n_prompt && now == n_prompt) stats_count_prompt(&e->stats, s);
+    if (before == n_prompt || now < n_prompt) return;
+    stats_count_prompt(&e->stats, s);
+    if (s->choice == 0) chain_asked(s->chain, n_prompt, s->n_cached);
 }
 
 /* Looks for more of s in the cache. */

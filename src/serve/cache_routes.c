@@ -42,6 +42,17 @@ static void put_node(const icp_model *model, buf *out, const icp_cache_node *n, 
     icp_free(text);
 }
 
+/* What more memory would bring: of all tenants, as in /metrics. */
+static void put_curve(icp_engine *engine, buf *out) {
+    static const double scales[ICP_N_CURVE] = ICP_CURVE_SCALES;
+    icp_stats s;
+    icp_engine_get_stats(engine, &s);
+    buf_puts(out, ",\"hit_ratio_by_memory\":{");
+    for (int i = 0; s.curve.asked > 0 && i < ICP_N_CURVE; i++)
+        buf_printf(out, "%s\"%g\":%.4f", i ? "," : "", scales[i], s.curve.found[i]);
+    buf_putc(out, '}');
+}
+
 void cache_reply(call *c) {
     size_t most = wanted_nodes(c);
     icp_cache_list list;
@@ -60,6 +71,7 @@ void cache_reply(call *c) {
         buf_puts(out, "null");
     else
         buf_printf(out, "%zu", list.quota);
+    put_curve(c->server->engine, out);
     buf_puts(out, ",\"nodes\":[");
     for (size_t i = 0; i < list.n; i++) {
         if (i) buf_putc(out, ',');

@@ -1,5 +1,6 @@
 /* GET /metrics: counters under the names that dashboards for vLLM look for, in the text exposition
  * format 0.0.4 of Prometheus. Prefix cache counters count tokens. */
+#include <stdio.h>
 #include <string.h>
 
 #include "serve_internal.h"
@@ -110,6 +111,14 @@ static void write_own(buf *out, const icp_stats *s, const char *label) {
     put_own(out, label, "memory_bytes", "for", "bookkeeping", (double)s->metadata);
     put_own(out, label, "memory_bytes", "for", "requests", (double)s->requests_size);
     put_own(out, label, "memory_bytes", "for", "arrays", (double)s->fixed);
+    static const double scales[ICP_N_CURVE] = ICP_CURVE_SCALES;
+    put_own_head(out, "hit_ratio_by_memory", "gauge",
+                 "Share of prompt pages that so many times the pages would find; estimated.");
+    for (int i = 0; s->curve.asked > 0 && i < ICP_N_CURVE; i++) {
+        char times[16];
+        snprintf(times, sizeof times, "%g", scales[i]);
+        put_own(out, label, "hit_ratio_by_memory", "times", times, s->curve.found[i]);
+    }
     put_own_head(out, "computed_prompt_tokens_total", "counter",
                  "Prompt tokens computed, and why.");
     for (int i = 0; i < ICP_N_MISSES; i++) {

@@ -53,8 +53,8 @@ static double serve(player *p, const trace_request *r, int *rc) {
     chain *ch;
     *rc = chain_open(p->cache, p->space, &ch);
     if (*rc < 0) return 0;
-    size_t hit = whole_units(p, chain_match(ch, p->tokens, n, n) / CACHE_PAGE),
-           have = chain_len(ch);
+    size_t have = chain_match(ch, p->tokens, n, n), n_hit = have;
+    size_t hit = whole_units(p, have / CACHE_PAGE);
     p->out->n_blocks += r->n_blocks;
     p->out->n_hits += hit;
     /* more than the cache can hold: what fits is kept, as a server that refuses it would keep
@@ -63,6 +63,7 @@ static double serve(player *p, const trace_request *r, int *rc) {
         if (chain_reserve(ch, have + CACHE_PAGE) < 0) break;
         chain_publish(ch, p->tokens + have, CACHE_PAGE);
     }
+    chain_asked(ch, n, n_hit);
     chain_close(&ch);
     return cost(p, hit, r->n_blocks);
 }
@@ -128,7 +129,9 @@ static int open_cache(player *p, icp_error *err) {
     cache_opts co = {.page_size = PAGE_BYTES,
                      .limit = cache_limit_of(PAGE_BYTES, pages),
                      .policy = p->opts->policy,
+                     .curve_samples = p->opts->curve_samples,
                      .copy = copy_nothing};
+    co.limit += cache_curve_cost(co.curve_samples);
     TRY(cache_open(&co, &p->cache, err));
     return cache_space_get(p->cache, NULL, "sim", 3, &p->space);
 }
@@ -142,6 +145,7 @@ int replay(const trace *t, const replay_opts *opts, replay_result *out, icp_erro
         p.tokens && p.latency ? open_cache(&p, err) : error_set(err, ICP_ENOMEM, "out of memory");
     if (rc == 0) rc = opts->prefill > 0 ? play_in_time(&p) : play_in_order(&p);
     if (rc == 0) take_percentiles(&p);
+    if (rc == 0) cache_get_curve(p.cache, &out->curve);
     if (p.space) cache_space_put(p.cache, &p.space);
     cache_close(&p.cache);
     mem_free(p.tokens);

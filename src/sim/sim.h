@@ -37,14 +37,16 @@ void trace_fini(trace *t);
 typedef struct replay_opts {
     size_t capacity; /* blocks; SIZE_MAX: all fit */
     enum cache_policy policy;
-    int unit;       /* tokens that are found or not as one; 0: as the cache does, 1 */
-    double prefill; /* tokens a second, for times */
-    double deep;    /* tokens at which attention has doubled the cost of a token */
+    int unit;             /* tokens that are found or not as one; 0: as the cache does, 1 */
+    double prefill;       /* tokens a second, for times */
+    double deep;          /* tokens at which attention has doubled the cost of a token */
+    size_t curve_samples; /* as of the cache's options; 0: no curve */
 } replay_opts;
 
 typedef struct replay_result {
     size_t n_blocks, n_hits; /* blocks asked for, and found in the prefix */
     double p50, p90, p99;    /* seconds to the first token: one server, first come first served */
+    cache_curve curve;
 } replay_result;
 
 int replay(const trace *t, const replay_opts *opts, replay_result *out, icp_error *err);

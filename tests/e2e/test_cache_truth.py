@@ -109,6 +109,23 @@ def test_evicted(tiny_model):
         assert 0 <= why["miss"]["pages_in_use"] <= why["miss"]["pages"]
 
 
+def test_what_more_memory_would_find(tiny_model):
+    """Prompts in turns, a little too many for the cache: it hardly finds one, twice of it would."""
+    with serving("-m", tiny_model, "--cache-ram", "3M", "--parallel", "2") as s:
+        pages = int(own_metrics(s)["pages"])
+        prompts = [ids(f"turns {i}", 193) for i in range(int(pages * 1.5 / 4))]
+        assert s.get("/cache").json["hit_ratio_by_memory"] == {}
+        for prompt in prompts * 5:
+            s.complete(prompt, max_tokens=1)
+        ratios = s.get("/cache").json["hit_ratio_by_memory"]
+        assert list(ratios) == ["0.5", "1", "2", "4"]
+        assert ratios["0.5"] < 0.05 and abs(ratios["2"] - 0.8) < 0.05 and abs(ratios["4"] - 0.8) < 0.05
+        metrics = own_metrics(s)
+        for times, ratio in ratios.items():
+            assert abs(metrics[f'hit_ratio_by_memorytimes="{times}"'] - ratio) < 1e-3
+        assert b'times="4"' in incipit("cache", "stat", "--url", s.url).stdout
+
+
 # ---- walls ----
 
 

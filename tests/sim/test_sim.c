@@ -2,6 +2,7 @@
  * exceed. */
 #include "sim.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -98,6 +99,30 @@ static void nobody_exceeds_the_bound(void **state) {
     trace_fini(&t);
 }
 
+/* What one cache says of others is what these do: here, where all pages are followed. */
+static void the_curve_tells_of_other_sizes(void **state) {
+    static const double scales[CACHE_CURVE_SIZES] = CACHE_CURVE_SCALES;
+    trace t;
+    read_it(&t);
+    for (int policy = 0; cache_policy_name(policy); policy++) {
+        enum { CAPACITY = 120 };
+        replay_result r, other;
+        icp_error err = {0};
+        replay_opts o = {
+            .capacity = CAPACITY, .policy = (enum cache_policy)policy, .curve_samples = 4096};
+        assert_int_equal(replay(&t, &o, &r, &err), 0);
+        assert_int_equal((int)r.curve.asked, t.n_blocks);
+        o.policy = CACHE_LRU;
+        for (int i = 0; i < CACHE_CURVE_SIZES; i++) {
+            o.capacity = (size_t)(CAPACITY * scales[i]);
+            assert_int_equal(replay(&t, &o, &other, &err), 0);
+            double found = (double)other.n_hits / (double)other.n_blocks;
+            assert_true(fabs(r.curve.found[i] - found) < 0.01);
+        }
+    }
+    trace_fini(&t);
+}
+
 /* An idle server answers each request in the time that its own tokens take. */
 static void times_add_up(void **state) {
     trace t;
@@ -139,6 +164,7 @@ static void wrong_traces_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(an_unbounded_cache_finds_all_that_is_known),
                                        cmocka_unit_test(nobody_exceeds_the_bound),
+                                       cmocka_unit_test(the_curve_tells_of_other_sizes),
                                        cmocka_unit_test(times_add_up),
                                        cmocka_unit_test(wrong_traces_are_named)};
     return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
