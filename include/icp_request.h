@@ -34,6 +34,11 @@ typedef struct icp_request_opts {
      * request refers to it; log-probabilities are those without it. */
     icp_grammar *grammar;
 
+    /* Of the model's adapters, by number, what each counts: 0, it does not; those that are not
+     * listed do not either. NULL: as the model was opened. -1000 to 1000 */
+    const float *adapter_scales;
+    size_t n_adapter_scales;
+
     /* -- sampling -- */
     float temperature;                                             /* 0: greedy */
     float top_p, min_p;                                            /* 1 and 0: off */
@@ -64,8 +69,8 @@ typedef struct icp_request_opts {
     bool session_end;   /* nobody comes back: what only it used is evicted first */
     bool from_text;     /* the prompt was tokenized from text: where sampled tokens of the cache
                          * spell the same bytes, they take the place of its own */
-    bool diagnose;      /* a reason may be that the tenant has it under another salt: not to be told
-                         * to users whom the tenant keeps apart by salts */
+    bool diagnose;      /* a reason may be that the tenant has it under another salt, or with other
+                         * adapters: not to be told to users whom the tenant keeps apart by salts */
     int priority;       /* smaller runs earlier */
 
     /* Called when events are there to be taken; from the engine's thread, must not block. After
@@ -108,7 +113,8 @@ typedef struct icp_logprob {
     X(EXPIRED, "expired", "it was cached; its time to live was over")                              \
     X(DROPPED, "dropped", "it was cached until somebody dropped the cache")                        \
     X(UNSTORED, "not stored", "it was computed before, and left nothing as it wished")             \
-    X(NAMESPACE, "other salt", "the tenant has it under another salt")
+    X(NAMESPACE, "other salt", "the tenant has it under another salt")                             \
+    X(ADAPTERS, "other adapters", "the tenant has it with other adapters, or other scales")
 
 enum icp_miss_reason {
 #define ICP_MISS_ENUM(name, text, meaning) ICP_MISS_##name,
@@ -127,7 +133,7 @@ typedef struct icp_miss {
      * the pages that were in use at that time, of all. */
     double ago;
     size_t lost_to, pages_in_use, pages;
-    size_t elsewhere; /* NAMESPACE: tokens that another salt has */
+    size_t elsewhere; /* NAMESPACE, ADAPTERS: tokens that are there */
     /* The tokens there, and (DIFFERENT) those that are cached instead. */
     int32_t own[ICP_MISS_TOKENS], cached[ICP_MISS_TOKENS];
     int n_own, n_cached;

@@ -23,6 +23,11 @@ const char *const *icp_isas(void);
 
 /* ---- model ---------------------------------------------------------------------------------- */
 
+typedef struct icp_adapter { /* LoRA, a GGUF file */
+    const char *path;
+    float scale; /* what it counts where a request says nothing; 0: it does not */
+} icp_adapter;
+
 typedef struct icp_model_opts {
     const char *isa; /* NULL: the best; an unusable one is ICP_EUNSUPPORTED */
     const char *kv;  /* "f16" (default), "bf16", "q8_0" or "f32" */
@@ -30,7 +35,9 @@ typedef struct icp_model_opts {
     int n_threads;   /* 0: one for each processor this process may use */
     void (*progress)(void *arg, double done);
     void *progress_arg;
-    bool vocab_only; /* text functions only: no weights are read */
+    bool vocab_only;             /* text functions only: no weights are read */
+    const icp_adapter *adapters; /* n_adapters */
+    size_t n_adapters;
 } icp_model_opts;
 
 /* opts may be NULL. On failure *err has a sentence that names the file and what is wrong. */
@@ -46,6 +53,8 @@ typedef struct icp_model_info {
     bool has_template;
 } icp_model_info;
 const icp_model_info *icp_model_get_info(const icp_model *m);
+/* Those that it was opened with, *n of them. */
+const icp_adapter *icp_model_get_adapters(const icp_model *m, size_t *n);
 
 /* Describes a GGUF file for people (metadata and tensors), as text; *out is freed by icp_free. */
 int icp_describe_file(const char *path, char **out, icp_error *err);

@@ -24,7 +24,8 @@ int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out,
                       .max_queued = opts->max_queued,
                       .max_pause = opts->max_pause,
                       .tenant_quota = opts->tenant_quota,
-                      .commit_ahead = opts->commit_ahead};
+                      .commit_ahead = opts->commit_ahead,
+                      .adapter_scales = m->scales};
     int rc = engine_open(&eo, &e->engine, err);
     if (rc < 0) {
         mem_free(e);

@@ -26,6 +26,9 @@ struct icp_model {
     icp_model_info info;
     pthread_mutex_t grammar_lock;
     grammar_vocab *grammar_vocab; /* made for the first grammar */
+    icp_adapter *adapters;        /* n_adapters, with paths of their own, */
+    float *scales;                /* and their scales */
+    size_t n_adapters;
     char arch[64], name[256];
 };
 

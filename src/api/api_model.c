@@ -2,6 +2,7 @@
 #include "api_internal.h"
 #include "vocab.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -112,6 +113,38 @@ static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts,
     return 0;
 }
 
+static int add_adapter(icp_model *m, const icp_adapter *from, icp_error *err) {
+    icp_error why = {0};
+    gguf *g;
+    TRY(gguf_open(from->path, &g, err));
+    int rc = model_add_adapter(m->model, g, &why);
+    gguf_close(&g);
+    if (rc < 0) return error_set(err, rc, "%s: %s", from->path, why.text);
+    if (!isfinite(from->scale) || fabsf(from->scale) > 1000)
+        return error_set(err, ICP_EINVALID, "%s: a scale of %g; it must be -1000 to 1000",
+                         from->path, (double)from->scale);
+    icp_adapter *to = &m->adapters[m->n_adapters];
+    to->path = mem_strdup(from->path);
+    if (!to->path) return error_set(err, ICP_ENOMEM, "out of memory");
+    to->scale = m->scales[m->n_adapters++] = from->scale;
+    return 0;
+}
+
+static int open_adapters(icp_model *m, const icp_model_opts *opts, icp_error *err) {
+    if (opts->n_adapters == 0) return 0;
+    m->adapters = mem_zero(opts->n_adapters, sizeof *m->adapters);
+    m->scales = mem_zero(opts->n_adapters, sizeof *m->scales);
+    if (!m->adapters || !m->scales) return error_set(err, ICP_ENOMEM, "out of memory");
+    for (size_t i = 0; i < opts->n_adapters; i++) TRY(add_adapter(m, &opts->adapters[i], err));
+    return 0;
+}
+
+static void free_adapters(icp_model *m) {
+    for (size_t i = 0; i < m->n_adapters; i++) mem_free((char *)m->adapters[i].path);
+    mem_free(m->adapters);
+    mem_free(m->scales);
+}
+
 static void copy_string(char *to, size_t cap, gguf_str from) {
     snprintf(to, cap, "%.*s", (int)MIN(from.len, cap - 1), from.data ? from.data : "");
 }
@@ -132,7 +165,8 @@ static int open_all(icp_model *m, const gguf *g, const icp_model_opts *opts, icp
     if (pool_open(opts->n_threads > 0 ? opts->n_threads : cpu_count(), &m->pool) < 0)
         return error_set(err, ICP_ENOMEM, "cannot start threads");
     m->info.n_threads = pool_threads(m->pool);
-    return open_weights(m, g, opts, err);
+    TRY(open_weights(m, g, opts, err));
+    return open_adapters(m, opts, err);
 }
 
 int icp_model_open(const char *path, const icp_model_opts *opts, icp_model **out, icp_error *err) {
@@ -158,6 +192,7 @@ void icp_model_close(icp_model **mm) {
     if (!m) return;
     *mm = NULL;
     model_close(&m->model);
+    free_adapters(m);
     jinja_close(&m->chat);
     api_free_grammars(m);
     tokenizer_close(&m->tok);
@@ -168,6 +203,11 @@ void icp_model_close(icp_model **mm) {
 
 const icp_model_info *icp_model_get_info(const icp_model *m) {
     return &m->info;
+}
+
+const icp_adapter *icp_model_get_adapters(const icp_model *m, size_t *n) {
+    *n = m->n_adapters;
+    return m->adapters;
 }
 
 const char *icp_model_template(const icp_model *m) {

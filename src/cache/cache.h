@@ -179,10 +179,10 @@ typedef struct cache_miss {
 void cache_explain(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
                    cache_miss *out);
 
-/* Length of the longest prefix that any other namespace of the space's owner holds; at most `most`
- * of them are looked at. */
+/* Length of the longest prefix that any other namespace of the space's owner holds, and that one's
+ * key (when it holds some); at most `most` of them are looked at. */
 size_t cache_probe_others(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
-                          size_t most);
+                          size_t most, const void **key);
 
 /* A run of pages without a branch in it, as part of a tree in depth-first order. */
 typedef struct cache_node {

@@ -26,7 +26,7 @@ size_t cache_probe(const cache *c, const cache_space *space, const int32_t *toke
 }
 
 size_t cache_probe_others(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
-                          size_t most) {
+                          size_t most, const void **key) {
     size_t longest = 0;
     treap_link *stack[64]; /* deeper than a treap ever gets: what does not fit is not looked at */
     size_t depth = 0;
@@ -40,8 +40,11 @@ size_t cache_probe_others(const cache *c, const cache_space *space, const int32_
             stack[depth++] = link->right;
         }
         if (s == space || s->base) continue; /* a base is everybody's */
-        longest = MAX(longest, cache_probe(c, s, tokens, n));
+        size_t len = cache_probe(c, s, tokens, n);
         most--;
+        if (len <= longest) continue;
+        longest = len;
+        *key = s->key;
     }
     return longest;
 }

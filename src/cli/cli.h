@@ -15,10 +15,19 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* ---- options (options.c) -------------------------------------------------------------------- */
 
-enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_INT, OPTION_SIZE, OPTION_FLOAT };
+enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_LIST, OPTION_INT, OPTION_SIZE, OPTION_FLOAT };
 
-/* An option. `to` points to a bool, const char *, int, size_t (bytes: 512M, 4G) or float. Each long
- * option --some-name has a twin in the environment, INCIPIT_SOME_NAME, which it overrides. */
+/* What an option was given, each time: the texts live as long as the program. */
+enum { CLI_MOST_TEXTS = 64 };
+typedef struct cli_list {
+    const char *text[CLI_MOST_TEXTS];
+    size_t n;
+    bool from_environment;
+} cli_list;
+
+/* An option. `to` points to a bool, const char *, cli_list, int, size_t (bytes: 512M, 4G) or float.
+ * Each long option --some-name has a twin in the environment, INCIPIT_SOME_NAME, which it
+ * overrides. */
 typedef struct cli_option {
     char letter;                     /* 0: none */
     const char *name, *value, *help; /* value: its name in the help; NULL for a flag */
@@ -46,14 +55,21 @@ typedef struct model_options {
     const char *path, *isa, *kv;
     int threads;
     int ctx;
+    cli_list lora;
 } model_options;
 #define CLI_OPTION_MODEL(o)                                                                        \
     {                                                                                              \
         'm', "model", "FILE", "the model, a GGUF file (without it: the default model)",            \
             OPTION_TEXT, &(o).path, 0, 0                                                           \
     }
+#define CLI_OPTION_LORA(o)                                                                         \
+    {                                                                                              \
+        0, "lora", "FILE[:SCALE]", "a LoRA adapter, a GGUF file; may be given several times",      \
+            OPTION_LIST, &(o).lora, 0, 0                                                           \
+    }
 #define CLI_OPTIONS_COMPUTE(o)                                                                     \
-    {'t', "threads", "N", "threads (all processors)", OPTION_INT, &(o).threads, 1, 512},           \
+    CLI_OPTION_LORA(o),                                                                            \
+        {'t', "threads", "N", "threads (all processors)", OPTION_INT, &(o).threads, 1, 512},       \
         {0,           "isa",                                                                       \
          "NAME",      "instruction set: scalar, avx2, avxvnni, avx512, vnni, amx (the best)",      \
          OPTION_TEXT, &(o).isa,                                                                    \
@@ -72,6 +88,9 @@ int cli_say(const char *format, ...) PRINTF_LIKE(1, 2);
 /* The path that was given, or the default model's; NULL (and a message) when there is none. The
  * text lives as long as the program. */
 const char *cli_model_path(const char *given);
+/* The options for opening a model with, without progress; cli_model_opts_fini afterwards. */
+int cli_model_opts(const model_options *o, icp_model_opts *out, icp_error *err);
+void cli_model_opts_fini(icp_model_opts *opts);
 /* Opens it, with progress on a terminal. */
 int cli_open_model(const model_options *o, bool vocab_only, icp_model **out, icp_error *err);
 

@@ -83,8 +83,7 @@ int cmd_serve(int argc, char **argv) {
     serve_keys keys = {0};
     s.model_path = cli_model_path(o.path);
     if (!s.model_path) return EXIT_FAILED;
-    s.model = (icp_model_opts){
-        .isa = o.isa, .kv = o.kv, .n_threads = o.threads, .n_ctx = (size_t)MAX(o.ctx, 0)};
+    if (cli_model_opts(&o, &s.model, &err) < 0) return cli_fail(&err);
     s.engine.max_queued = (size_t)max_queued;
     s.engine.max_pause = max_pause / 1000.0;
     s.engine.commit_ahead = !s.engine.no_cache;
@@ -93,5 +92,6 @@ int cmd_serve(int argc, char **argv) {
     int rc = read_keys(key_file, key_list, &keys, &err);
     if (rc == 0) rc = serve_run(&s, &err);
     serve_keys_fini(&keys);
+    cli_model_opts_fini(&s.model);
     return rc < 0 ? cli_fail(&err) : EXIT_DONE;
 }

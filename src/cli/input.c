@@ -30,20 +30,60 @@ static void show_progress(void *arg, double done) {
     fprintf(stderr, "\rloading %3d %%%s", percent, percent == 100 ? "\r             \r" : "");
 }
 
+/* "FILE:SCALE" or "FILE"; a colon that no number follows is part of the name. */
+static int read_adapter(const char *text, icp_adapter *out, icp_error *err) {
+    const char *colon = strrchr(text, ':');
+    char *end = NULL;
+    size_t len = strlen(text);
+    out->scale = colon ? strtof(colon + 1, &end) : 1;
+    if (colon && end > colon + 1 && !*end)
+        len = (size_t)(colon - text);
+    else
+        out->scale = 1;
+    char *path = mem_alloc(len + 1);
+    if (!path) return error_set(err, ICP_ENOMEM, "out of memory");
+    memcpy(path, text, len);
+    path[len] = 0;
+    out->path = path;
+    return 0;
+}
+
+void cli_model_opts_fini(icp_model_opts *opts) {
+    for (size_t i = 0; i < opts->n_adapters; i++) mem_free((char *)opts->adapters[i].path);
+    mem_free((icp_adapter *)opts->adapters);
+    opts->adapters = NULL;
+    opts->n_adapters = 0;
+}
+
+int cli_model_opts(const model_options *o, icp_model_opts *out, icp_error *err) {
+    *out = (icp_model_opts){
+        .isa = o->isa, .kv = o->kv, .n_threads = o->threads, .n_ctx = (size_t)MAX(o->ctx, 0)};
+    icp_adapter *adapters = mem_zero(o->lora.n + 1, sizeof *adapters);
+    if (!adapters) return error_set(err, ICP_ENOMEM, "out of memory");
+    out->adapters = adapters;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < o->lora.n; i++) {
+        rc = read_adapter(o->lora.text[i], &adapters[i], err);
+        out->n_adapters += rc == 0;
+    }
+    if (rc < 0) cli_model_opts_fini(out);
+    return rc;
+}
+
 int cli_open_model(const model_options *o, bool vocab_only, icp_model **out, icp_error *err) {
     const char *path = cli_model_path(o->path);
     if (!path) exit(EXIT_FAILED);
     int percent = -1;
-    icp_model_opts opts = {.isa = o->isa,
-                           .kv = o->kv,
-                           .n_threads = o->threads,
-                           .n_ctx = (size_t)MAX(o->ctx, 0),
-                           .vocab_only = vocab_only};
+    icp_model_opts opts;
+    TRY(cli_model_opts(o, &opts, err));
+    opts.vocab_only = vocab_only;
     if (isatty(STDERR_FILENO)) {
         opts.progress = show_progress;
         opts.progress_arg = &percent;
     }
-    return icp_model_open(path, &opts, out, err);
+    int rc = icp_model_open(path, &opts, out, err);
+    cli_model_opts_fini(&opts);
+    return rc;
 }
 
 int cli_read(const char *path, buf *out, icp_error *err) {

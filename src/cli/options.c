@@ -76,6 +76,15 @@ static bool parse_size(const char *text, size_t *out) {
     return true;
 }
 
+static void add_text(const cli_usage *u, const cli_option *o, const char *text, bool environment) {
+    cli_list *list = o->to;
+    if (list->from_environment && !environment) list->n = 0;
+    list->from_environment = environment;
+    if (list->n == CLI_MOST_TEXTS)
+        wrong(u, "--%s may be given %d times at most", o->name, CLI_MOST_TEXTS);
+    list->text[list->n++] = text;
+}
+
 static void store(const cli_usage *u, const cli_option *o, const char *text, const char *source) {
     char *end = NULL;
     double n = 0;
@@ -86,6 +95,9 @@ static void store(const cli_usage *u, const cli_option *o, const char *text, con
         return;
     case OPTION_TEXT:
         *(const char **)o->to = text;
+        return;
+    case OPTION_LIST:
+        add_text(u, o, text, source[0] != '-');
         return;
     case OPTION_SIZE:
         if (!parse_size(text, o->to))

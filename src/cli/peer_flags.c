@@ -15,6 +15,7 @@ static const struct peer_flag {
     {"-np", "--parallel", VALUE},
     {"--ctx-size", "--ctx", VALUE},
     {"--batch-size", "--batch", VALUE},
+    {"--lora-scaled", "--lora", VALUE},
     {"--n-predict", "--predict", VALUE},
     {"-ngl", NULL, VALUE},
     {"--gpu-layers", NULL, VALUE},

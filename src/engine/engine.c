@@ -156,6 +156,7 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
     e->limits =
         (request_limits){.n_vocab = info->n_vocab,
                          .n_ctx = info->n_ctx,
+                         .n_adapters = (size_t)info->n_adapters,
                          .cache_tokens = stats.n_pages * CACHE_PAGE,
                          .quota_tokens = e->quota == SIZE_MAX ? SIZE_MAX : e->quota * CACHE_PAGE};
     return 0;
@@ -233,6 +234,7 @@ int engine_open(const engine_opts *opts, engine **out, icp_error *err) {
     e->model = opts->model;
     e->tok = opts->tok;
     e->pool = opts->pool;
+    e->adapter_scales = opts->adapter_scales;
     e->no_cache = opts->no_cache;
     e->commit_ahead = opts->commit_ahead;
     e->incoming_tail = &e->incoming;

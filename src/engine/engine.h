@@ -28,6 +28,7 @@ typedef struct engine_opts {
     double max_pause;    /* seconds; 0: 0.15 */
     size_t tenant_quota; /* bytes; 0: none */
     bool commit_ahead;   /* while idle (cache_commit) */
+    const float *adapter_scales; /* of requests that say nothing; of all adapters; NULL: none */
 } engine_opts;
 
 /* Opens the cache and starts the thread. cache_limit is for everything but the model: pages, their

@@ -214,9 +214,11 @@ struct request {
     bool admitted, dirty;
     atomic_bool stalled; /* until its caller has read: set by the thread, cleared by the caller */
     request *next_dirty;
-    cache_space *space; /* held from queue_add to the end; NULL: shares nothing */
-    tenant *tenant;     /* likewise */
-    bool public;        /* computes a public prefix */
+    float *scales;        /* of all the model's adapters; NULL: none applies */
+    uint8_t adapters[16]; /* model_adapters_digest */
+    cache_space *space;   /* held from queue_add to the end; NULL: shares nothing */
+    tenant *tenant;       /* likewise */
+    bool public;          /* computes a public prefix */
     ledger *ledger;
     size_t charged; /* bytes in it, events not included */
     double submitted_at, admitted_at;
@@ -241,6 +243,7 @@ typedef struct request_limits {
     size_t n_vocab, n_ctx;
     size_t cache_tokens; /* of one sequence, by the pages that there are */
     size_t quota_tokens; /* and by a tenant's quota */
+    size_t n_adapters;
 } request_limits;
 
 /* Checks opts against the limits, with a sentence for the caller (request_opts.c). */
@@ -290,7 +293,8 @@ typedef struct public_prefix {
     struct public_prefix *next;
     cache_space *space;
     chain *chain;
-    size_t n; /* tokens of its full pages */
+    uint8_t adapters[16]; /* of the requests that may begin with it */
+    size_t n;             /* tokens of its full pages */
     int32_t tokens[];
 } public_prefix;
 
@@ -298,19 +302,18 @@ int tenant_get(engine *e, const char *name, tenant **out); /* ICP_EAGAIN: too ma
 void tenant_put(engine *e, tenant *t);
 tenant *tenant_find(const engine *e, const char *name); /* or NULL */
 void tenant_fini(engine *e);
-/* The namespace of such a request: of the model, its tenant and salt, and of the longest public
- * prefix that its prompt begins with and that it may take. */
-int tenant_open_space(engine *e, tenant *t, const icp_request_opts *opts, size_t hit_limit,
-                      cache_space **out);
-/* Sets r's tenant and namespace, which are put back by whoever ends it. */
+/* Sets r's tenant, and its namespace: of the model, its adapters, tenant and salt, and of the
+ * longest public prefix that its prompt begins with and that it may take. Whoever ends r puts both
+ * back. */
 int request_open_space(engine *e, request *r);
 /* The salt in a namespace's key; not NUL-terminated. */
 const char *tenant_salt(const void *key, size_t len, size_t *n);
+/* Whether it is for the same adapters as those of r. */
+bool tenant_same_adapters(const void *key, const request *r);
 /* Takes over the chain of a request that computed a public prefix. */
 int public_add(engine *e, request *r, chain **ch);
-/* Tokens that a prompt has in common with a public prefix, which *prefix is set to. */
-size_t public_common(const engine *e, const int32_t *tokens, size_t n,
-                     const public_prefix **prefix);
+/* Tokens that r's prompt has in common with a public prefix, which *prefix is set to. */
+size_t public_common(const engine *e, const request *r, const public_prefix **prefix);
 void public_fini(engine *e);
 
 /* ---- pins (pin.c) ---------------------------------------------------------------------------- */
@@ -331,10 +334,10 @@ size_t pin_count(const engine *e, const tenant *t, size_t *n_pages);
 
 /* ---- reasons (miss.c) ------------------------------------------------------------------------ */
 
-/* Why the tokens of a prompt from the position on that the space holds (at most limit) must be
- * computed. others: looks into the tenant's other namespaces, too. */
-void miss_explain(engine *e, const cache_space *space, const int32_t *tokens, size_t n,
-                  size_t limit, bool others, icp_miss *out);
+/* Why the tokens of r's prompt from the position on that its namespace holds (at most as far as its
+ * first sequence may hit) must be computed. others: looks into the tenant's other namespaces, too.
+ */
+void miss_explain(engine *e, const request *r, bool others, icp_miss *out);
 /* Exchanges the prompt for a spelling that the cache has sampled tokens of (from_text). */
 void miss_respell(engine *e, request *r);
 
@@ -374,6 +377,7 @@ struct engine {
     const tokenizer *tok;
     pool *pool;
     cache *cache;
+    const float *adapter_scales; /* of requests that say nothing */
     bool no_cache, commit_ahead;
     request_limits limits;
     int chunk, max_running, logit_rows;

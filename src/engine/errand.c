@@ -46,7 +46,7 @@ static int run_why(engine *e, void *arg) {
         const icp_request_opts *o = &r->opts;
         *q->out = (icp_usage){.prompt_tokens = o->n_prompt, .respelled = r->usage.respelled};
         icp_miss *m = &q->out->why;
-        miss_explain(e, r->space, o->prompt, o->n_prompt, r->seq[0].hit_limit, true, m);
+        miss_explain(e, r, true, m);
         if (r->space)
             q->out->cached_tokens =
                 MIN(cache_probe(e->cache, r->space, o->prompt, o->n_prompt), r->seq[0].hit_limit);

@@ -39,9 +39,10 @@ static int copy_tokens(int32_t *to, const int32_t *from, size_t n) {
 }
 
 /* A public prefix counts as cached text as well: how it goes on where the prompt leaves it. */
-static void compare_publics(const engine *e, const int32_t *tokens, size_t n, icp_miss *out) {
+static void compare_publics(const engine *e, const request *r, icp_miss *out) {
     const public_prefix *p = NULL;
-    size_t same = public_common(e, tokens, n, &p);
+    const int32_t *tokens = r->opts.prompt;
+    size_t n = r->opts.n_prompt, same = public_common(e, r, &p);
     if (!p || same == p->n || same < out->position || same == 0 || same == n) return;
     out->reason = ICP_MISS_DIFFERENT;
     out->n_cached = copy_tokens(out->cached, p->tokens + same, p->n - same);
@@ -49,12 +50,23 @@ static void compare_publics(const engine *e, const int32_t *tokens, size_t n, ic
     out->position = same;
 }
 
-void miss_explain(engine *e, const cache_space *space, const int32_t *tokens, size_t n,
-                  size_t limit, bool others, icp_miss *out) {
+/* Another namespace of the tenant that holds more of the prompt. */
+static bool look_elsewhere(const engine *e, const request *r, size_t limit, icp_miss *out) {
+    const void *key = NULL;
+    out->elsewhere = cache_probe_others(e->cache, r->space, r->opts.prompt,
+                                        MIN(r->opts.n_prompt, limit), NAMESPACES, &key);
+    if (out->elsewhere <= out->position) return false;
+    out->reason = tenant_same_adapters(key, r) ? ICP_MISS_NAMESPACE : ICP_MISS_ADAPTERS;
+    return true;
+}
+
+void miss_explain(engine *e, const request *r, bool others, icp_miss *out) {
+    const int32_t *tokens = r->opts.prompt;
+    size_t n = r->opts.n_prompt, limit = r->seq[0].hit_limit;
     *out = (icp_miss){.reason = ICP_MISS_OFF, .n_missed = n};
-    if (!space) return;
+    if (!r->space) return;
     cache_miss m;
-    cache_explain(e->cache, space, tokens, n, &m);
+    cache_explain(e->cache, r->space, tokens, n, &m);
     out->position = MIN(m.len, limit);
     out->n_missed = n - out->position;
     if (out->position + 1 >= n) {
@@ -80,12 +92,7 @@ void miss_explain(engine *e, const cache_space *space, const int32_t *tokens, si
         out->reason = ICP_MISS_DIFFERENT;
         out->n_cached = copy_tokens(out->cached, m.other, (size_t)m.n_other);
     }
-    if (others)
-        out->elsewhere = cache_probe_others(e->cache, space, tokens, MIN(n, limit), NAMESPACES);
-    if (out->elsewhere > out->position)
-        out->reason = ICP_MISS_NAMESPACE;
-    else
-        compare_publics(e, tokens, n, out);
+    if (!others || !look_elsewhere(e, r, limit, out)) compare_publics(e, r, out);
 }
 
 /* ---- another spelling ------------------------------------------------------------------------ */

@@ -9,13 +9,14 @@
 /* ---- life ----------------------------------------------------------------------------------- */
 
 /* Bytes that a request takes beside its tokens, which it gets when it runs, and its events. */
-static size_t cost_of(const icp_request_opts *o) {
+static size_t cost_of(const engine *e, const icp_request_opts *o) {
     enum { OVERHEAD = 2048, A_SEQUENCE = 512, A_STOP_BYTE = 5, AN_ALLOCATION = 16 };
     size_t n = (size_t)o->n, size = sizeof(request) + OVERHEAD;
     size += n * (sizeof(sequence) + A_SEQUENCE + (o->n_stop + 1) * sizeof(uint32_t));
     size += (o->n_prompt + o->n_stop_tokens) * sizeof(int32_t) + o->n_bias * sizeof *o->bias;
     for (size_t i = 0; i < o->n_stop; i++)
         size += A_STOP_BYTE * (strlen(o->stop[i]) + 1) + 3 * AN_ALLOCATION;
+    size += e->limits.n_adapters * sizeof *o->adapter_scales;
     size += (o->tenant ? strlen(o->tenant) : 0) + (o->salt ? strlen(o->salt) : 0);
     return size;
 }
@@ -56,6 +57,23 @@ static int init_sequences(request *r) {
     return 0;
 }
 
+/* One scale for each adapter, those that were not listed 0; none when all are. */
+static int init_scales(request *r) {
+    const icp_request_opts *o = &r->opts;
+    const engine *e = r->engine;
+    size_t n = e->limits.n_adapters, given = MIN(o->n_adapter_scales, n);
+    const float *from = o->adapter_scales;
+    if (!from) from = e->adapter_scales, given = n;
+    bool any = false;
+    for (size_t i = 0; from && i < given; i++) any |= from[i] != 0;
+    if (!any) return 0;
+    r->scales = arena_alloc(&r->memory, n * sizeof *r->scales);
+    if (!r->scales) return ICP_ENOMEM;
+    for (size_t i = 0; i < n; i++) r->scales[i] = i < given ? from[i] : 0;
+    model_adapters_digest(e->model, r->scales, r->adapters);
+    return 0;
+}
+
 static void free_matchers(request *r) {
     for (int i = 0; r->seq && i < r->opts.n; i++) matcher_free(&r->seq[i].matcher);
 }
@@ -85,7 +103,7 @@ static int charge(engine *e, size_t size, icp_error *err) {
 }
 
 int request_new(engine *e, const icp_request_opts *opts, request **out, icp_error *err) {
-    size_t size = cost_of(opts);
+    size_t size = cost_of(e, opts);
     TRY(charge(e, size, err));
     request *r = mem_zero(1, sizeof *r);
     if (!r) {
@@ -99,6 +117,7 @@ int request_new(engine *e, const icp_request_opts *opts, request **out, icp_erro
     r->memory.step = size - sizeof *r;
     int rc = request_copy_opts(opts, &r->memory, &r->opts);
     if (rc == 0) rc = stop_set_new(opts->stop, opts->n_stop, &r->memory, &r->stops);
+    if (rc == 0) rc = init_scales(r);
     if (rc == 0) rc = init_sequences(r);
     if (rc == 0) rc = init_locks(r);
     if (rc < 0) {

@@ -53,6 +53,15 @@ static int check_sampling(const icp_request_opts *o, size_t n_vocab, icp_error *
     return 0;
 }
 
+static int check_adapters(const icp_request_opts *o, size_t n, icp_error *err) {
+    if (o->n_adapter_scales > n)
+        return error_set(err, ICP_EINVALID, "scales of %zu adapters; the model has %zu",
+                         o->n_adapter_scales, n);
+    for (size_t i = 0; o->adapter_scales && i < o->n_adapter_scales; i++)
+        TRY(check_float("adapter scale", o->adapter_scales[i], -1e3f, 1e3f, err));
+    return 0;
+}
+
 static int check_stops(const icp_request_opts *o, size_t n_vocab, icp_error *err) {
     if (o->n_stop > ICP_MAX_STOPS)
         return error_set(err, ICP_EINVALID, "%zu stop strings; at most %d are allowed", o->n_stop,
@@ -118,6 +127,7 @@ int request_check(const icp_request_opts *o, const request_limits *limits, icp_e
     TRY(check_ids("prompt token", o->prompt, o->n_prompt, limits->n_vocab, err));
     TRY(check_stops(o, limits->n_vocab, err));
     TRY(check_sampling(o, limits->n_vocab, err));
+    TRY(check_adapters(o, limits->n_adapters, err));
     TRY(check_seconds("ttl", o->ttl, err));
     TRY(check_seconds("pin", o->pin, err));
     TRY(check_name("tenant", o->tenant, err));
@@ -149,6 +159,8 @@ int request_copy_opts(const icp_request_opts *from, arena *memory, icp_request_o
     TRY(keep(memory, &to->bias, to->n_bias, sizeof *to->bias));
     TRY(keep_name(memory, &to->tenant));
     TRY(keep_name(memory, &to->salt));
+    if (to->adapter_scales)
+        TRY(keep(memory, &to->adapter_scales, to->n_adapter_scales, sizeof *to->adapter_scales));
     to->stop = NULL; /* the stop set has them */
     return 0;
 }

@@ -16,7 +16,7 @@ void stats_explain(engine *e, sequence *s) {
     size_t n = r->opts.n_prompt;
     if (s->choice != 0 || s->explained || chain_len(s->chain) + 1 >= n) return;
     s->explained = true;
-    miss_explain(e, r->space, r->opts.prompt, n, s->hit_limit, r->opts.diagnose, &r->usage.why);
+    miss_explain(e, r, r->opts.diagnose, &r->usage.why);
 }
 
 void stats_count_prompt(icp_stats *stats, sequence *s) {

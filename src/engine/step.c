@@ -195,7 +195,8 @@ static int build_spans(engine *e) {
                                      .n_tokens = (int)(end - from),
                                      .pos = from,
                                      .pages = chain_pages(s->chain),
-                                     .n_logits = count_rows(s, from, end)};
+                                     .n_logits = count_rows(s, from, end),
+                                     .scales = s->request->scales};
     }
     return n ? n : rc;
 }

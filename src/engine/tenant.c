@@ -4,6 +4,8 @@
  *                    └─ [model][public i][salt]  ──▶   the same, for prompts that begin with
  *   nobody          ─── [model][itself][i]             public prefix i: its pages come first
  *
+ * [model] is what decides keys and values: weights, adapters with their scales, the format.
+ *
  * Which namespace a prompt belongs to depends on the prompt alone, and public pages are always
  * there: so nothing that a tenant can measure depends on what another one did. */
 #include <string.h>
@@ -94,25 +96,26 @@ static void put_field(buf *key, const void *data, size_t len) {
 enum space_kind { SPACE_PLAIN, SPACE_ON_PUBLIC, SPACE_PUBLIC };
 
 typedef struct space_head { /* of a key: what the model computes, how it is stored, what it is on */
-    uint8_t fingerprint[16];
+    uint8_t fingerprint[16], adapters[16];
     size_t page_size; /* tells f16 from f32 */
     uint64_t kind, index;
 } space_head;
 
-static int open_space(engine *e, cache_owner *owner, enum space_kind kind, size_t index,
-                      const chain *base, const char *salt, cache_space **out) {
+static int open_space(engine *e, request *r, cache_owner *owner, enum space_kind kind, size_t index,
+                      const chain *base, const char *salt) {
     const model_info *info = model_get_info(e->model);
     space_head head;
     memset(&head, 0, sizeof head);
     memcpy(head.fingerprint, info->fingerprint, sizeof head.fingerprint);
+    memcpy(head.adapters, r->adapters, sizeof head.adapters);
     head.page_size = info->page_size;
     head.kind = kind;
     head.index = index;
     buf key = {0};
     put_field(&key, &head, sizeof head);
     put_field(&key, salt, strlen(salt));
-    int rc =
-        key.failed ? ICP_ENOMEM : cache_space_get_on(e->cache, owner, base, key.data, key.len, out);
+    int rc = key.failed ? ICP_ENOMEM
+                        : cache_space_get_on(e->cache, owner, base, key.data, key.len, &r->space);
     buf_fini(&key);
     return rc;
 }
@@ -123,25 +126,32 @@ const char *tenant_salt(const void *key, size_t len, size_t *n) {
     return (const char *)key + skip;
 }
 
+bool tenant_same_adapters(const void *key, const request *r) {
+    space_head head;
+    memcpy(&head, (const char *)key + sizeof(uint64_t), sizeof head);
+    return !memcmp(head.adapters, r->adapters, sizeof head.adapters);
+}
+
 static size_t count_publics(const engine *e) {
     size_t n = 0;
     for (const public_prefix *p = e->publics; p; p = p->next) n++;
     return n;
 }
 
-int tenant_open_space(engine *e, tenant *t, const icp_request_opts *opts, size_t hit_limit,
-                      cache_space **out) {
+static int open_own_space(engine *e, request *r) {
+    const icp_request_opts *opts = &r->opts;
     const public_prefix *best = NULL;
-    size_t index = count_publics(e), best_index = 0;
+    size_t index = count_publics(e), best_index = 0, limit = r->seq[0].hit_limit;
     for (const public_prefix *p = e->publics; p; p = p->next) { /* the newest first */
         index--;
-        if (p->n > hit_limit || (best && best->n >= p->n)) continue;
+        if (p->n > limit || (best && best->n >= p->n)) continue;
+        if (memcmp(p->adapters, r->adapters, sizeof p->adapters) != 0) continue;
         if (memcmp(p->tokens, opts->prompt, p->n * sizeof *p->tokens) != 0) continue;
         best = p;
         best_index = index;
     }
-    return open_space(e, t->owner, best ? SPACE_ON_PUBLIC : SPACE_PLAIN, best_index,
-                      best ? best->chain : NULL, opts->salt, out);
+    return open_space(e, r, r->tenant->owner, best ? SPACE_ON_PUBLIC : SPACE_PLAIN, best_index,
+                      best ? best->chain : NULL, opts->salt);
 }
 
 /* ---- public prefixes ------------------------------------------------------------------------- */
@@ -151,6 +161,7 @@ int public_add(engine *e, request *r, chain **ch) {
     public_prefix *p = mem_alloc(sizeof *p + n * sizeof *p->tokens);
     if (!p) return ICP_ENOMEM;
     *p = (public_prefix){.next = e->publics, .n = n, .space = r->space, .chain = *ch};
+    memcpy(p->adapters, r->adapters, sizeof p->adapters);
     memcpy(p->tokens, r->opts.prompt, n * sizeof *p->tokens);
     r->space = NULL;
     *ch = NULL;
@@ -160,11 +171,12 @@ int public_add(engine *e, request *r, chain **ch) {
     return 0;
 }
 
-size_t public_common(const engine *e, const int32_t *tokens, size_t n,
-                     const public_prefix **prefix) {
-    size_t longest = 0;
+size_t public_common(const engine *e, const request *r, const public_prefix **prefix) {
+    const int32_t *tokens = r->opts.prompt;
+    size_t longest = 0, n = r->opts.n_prompt;
     for (const public_prefix *p = e->publics; p; p = p->next) {
         size_t same = 0;
+        if (memcmp(p->adapters, r->adapters, sizeof p->adapters) != 0) continue;
         while (same < MIN(n, p->n) && tokens[same] == p->tokens[same]) same++;
         if (same <= longest) continue;
         longest = same;
@@ -183,13 +195,12 @@ void public_fini(engine *e) {
 }
 
 static int share_space(engine *e, request *r) {
-    return open_space(e, NULL, SPACE_PUBLIC, count_publics(e), NULL, "", &r->space);
+    return open_space(e, r, NULL, SPACE_PUBLIC, count_publics(e), NULL, "");
 }
 
 int request_open_space(engine *e, request *r) {
     TRY(tenant_get(e, r->opts.tenant, &r->tenant));
     if (r->public) return share_space(e, r);
     if (r->opts.no_cache || e->no_cache) return 0;
-    TRY(tenant_open_space(e, r->tenant, &r->opts, r->seq[0].hit_limit, &r->space));
-    return 0;
+    return open_own_space(e, r);
 }

@@ -331,6 +331,7 @@ json_object *anthropic_chat(json_object *body, bool counting, reply *error) {
                                         "seed",
                                         "stream",
                                         "cache_salt",
+                                        "lora",
                                         "priority",
                                         "prompt_cache_options",
                                         "chat_template_kwargs",

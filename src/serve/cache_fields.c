@@ -128,6 +128,10 @@ static void put_reason(const icp_model *model, buf *out, const icp_miss *m) {
     case ICP_MISS_NAMESPACE:
         buf_printf(out, "Under another cache_salt %zu tokens of it are cached.", m->elsewhere);
         return;
+    case ICP_MISS_ADAPTERS:
+        buf_printf(out, "With other adapters, or other scales, %zu tokens of it are cached.",
+                   m->elsewhere);
+        return;
     default:
         break;
     }
@@ -178,7 +182,9 @@ void put_miss(const icp_model *model, buf *out, const icp_usage *u) {
         buf_printf(out, ",\"lost_tokens\":%zu,\"lost_seconds_ago\":%.3f", m->lost_to - m->position,
                    m->ago);
     if (m->pages) buf_printf(out, ",\"pages_in_use\":%zu,\"pages\":%zu", m->pages_in_use, m->pages);
-    if (m->elsewhere) buf_printf(out, ",\"other_salt_tokens\":%zu", m->elsewhere);
+    if (m->elsewhere)
+        buf_printf(out, ",\"%s_tokens\":%zu",
+                   m->reason == ICP_MISS_ADAPTERS ? "other_adapters" : "other_salt", m->elsewhere);
     if (u->respelled) buf_printf(out, ",\"respelled_tokens\":%zu", u->respelled);
     put_string_member(out, ",\"message\":", text.data ? text.data : "");
     buf_putc(out, '}');

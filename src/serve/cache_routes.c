@@ -145,6 +145,7 @@ void cache_why_start(call *c, json_object *body) {
     icp_tokens ids = {0};
     size_t n_vocab = icp_model_get_info(c->server->model)->n_vocab;
     if (generate_opts_read(&opts, body, n_vocab, &c->reply) &&
+        lora_fields_read(&opts, body, c->server, &c->reply) &&
         read_prompt(c, body, &ids, &opts.request.from_text))
         explain(c, &opts, &ids);
     icp_tokens_free(&ids);

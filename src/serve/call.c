@@ -118,7 +118,8 @@ void call_answer(call *c) {
 }
 
 static void run_post(call *c) {
-    json_object *body = json_parse(c->body.data ? c->body.data : "", c->body.len, &c->reply);
+    enum json_type type = c->route->list ? json_type_array : json_type_object;
+    json_object *body = json_parse(c->body.data ? c->body.data : "", c->body.len, type, &c->reply);
     call_drop_body(c);
     if (body && !c->conn->gone) c->route->post(c, body);
     json_object_put(body);

@@ -40,7 +40,8 @@ generation *generation_new(call *c, const dialect *d, json_object *body, size_t 
     size_t n_vocab = icp_model_get_info(c->server->model)->n_vocab;
     if (generate_opts_read(&g->opts, body, n_vocab, &c->reply) &&
         token_fields_read(&g->opts, body, c->server->model, &c->reply) &&
-        grammar_fields_read(&g->opts, body, c->server->model, &c->reply)) {
+        grammar_fields_read(&g->opts, body, c->server->model, &c->reply) &&
+        lora_fields_read(&g->opts, body, c->server, &c->reply)) {
         if (make_choices(g)) return g;
         reply_error(&c->reply, 503, NULL, NULL, "Out of memory.");
     }

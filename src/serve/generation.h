@@ -20,6 +20,7 @@ typedef struct generate_opts {
     char **stop;              /* request.n_stop of them, owned: an answer may name one */
     icp_tokens stop_tokens;
     icp_logit_bias *bias;
+    float *lora;
     int max_tokens; /* -1: not said */
     bool stream, include_usage, continuous_usage, skip_special;
     bool return_tokens; /* answers tell token ids too */
@@ -33,6 +34,8 @@ bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, rep
 bool token_fields_read(generate_opts *o, json_object *body, const icp_model *model, reply *error);
 /* What the answer must look like (grammar_fields.c): request.grammar. */
 bool grammar_fields_read(generate_opts *o, json_object *body, icp_model *model, reply *error);
+/* Which adapters count how much (lora.c). */
+bool lora_fields_read(generate_opts *o, json_object *body, server *s, reply *error);
 void generate_opts_fini(generate_opts *o);
 /* Those that concern the cache (cache_fields.c). */
 bool cache_fields_read(generate_opts *o, json_object *body, reply *error);

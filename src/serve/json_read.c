@@ -57,7 +57,7 @@ static bool check_text(const char *text, size_t len, reply *error) {
     return false;
 }
 
-json_object *json_parse(const char *text, size_t len, reply *error) {
+json_object *json_parse(const char *text, size_t len, enum json_type type, reply *error) {
     if (len == 0) {
         reply_error(error, 400, "invalid_json", NULL, "The request body is empty.");
         return NULL;
@@ -79,9 +79,9 @@ json_object *json_parse(const char *text, size_t len, reply *error) {
         parse_error(error, end, json_tokener_error_desc(failure));
     else if (end < len)
         parse_error(error, end, "something follows the value");
-    else if (!json_object_is_type(root, json_type_object))
-        reply_error(error, 400, "invalid_type", NULL,
-                    "The request body must be a JSON object, not %s.", json_kind(root));
+    else if (!json_object_is_type(root, type))
+        reply_error(error, 400, "invalid_type", NULL, "The request body must be a JSON %s, not %s.",
+                    json_type_to_name(type), json_kind(root));
     else
         return root;
     json_object_put(root);

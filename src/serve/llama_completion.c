@@ -171,10 +171,14 @@ static void rename_unless_negative(json_object *to, const char *as, json_object 
 
 /* The same wishes under the names of /v1/completions. */
 static json_object *translate(json_object *body) {
-    static const char *const alike[] = {
-        "prompt", "temperature",       "top_p",      "min_p",      "stop",       "presence_penalty",
-        "stream", "frequency_penalty", "ignore_eos", "max_tokens", "cache_salt", "priority",
-        "n",      "json_schema",       "grammar"};
+    static const char *const alike[] = {"prompt",      "temperature",
+                                        "top_p",       "min_p",
+                                        "stop",        "presence_penalty",
+                                        "stream",      "frequency_penalty",
+                                        "ignore_eos",  "max_tokens",
+                                        "cache_salt",  "lora",
+                                        "priority",    "n",
+                                        "json_schema", "grammar"};
     json_object *to = json_object_new_object();
     copy_members(to, body, alike, COUNT_OF(alike));
     rename_member(to, "top_k", body, "top_k");

@@ -209,5 +209,6 @@ void generate_opts_fini(generate_opts *o) {
     icp_tokens_free(&o->stop_tokens);
     icp_grammar_free(&o->request.grammar);
     mem_free(o->bias);
+    mem_free(o->lora);
     *o = (generate_opts){0};
 }

@@ -319,6 +319,7 @@ static bool read_options(json_object *chat, json_object *body, reply *error) {
                                         "parallel_tool_calls",
                                         "user",
                                         "cache_salt",
+                                        "lora",
                                         "priority",
                                         "chat_template_kwargs",
                                         "prompt_cache_key",

@@ -14,6 +14,7 @@ static const route routes[] = {
     {"/completion", .post = completion_start},
     {"/infill", .post = infill_start},
     {"/apply-template", .post = apply_template_reply},
+    {"/lora-adapters", .list = true, .get = lora_reply, .post = lora_apply},
     {"/props", .get = props_reply},
     {"/slots", .get = slots_reply},
     {"/embeddings", .v1 = true, .post = no_embeddings_reply},

@@ -130,6 +130,8 @@ static void *load(void *arg) {
     server *s = &r->server;
     double began = clock_now();
     r->load_rc = icp_model_open(s->opts->model_path, &s->opts->model, &s->model, &r->load_err);
+    if (r->load_rc == 0 && lora_open(s) < 0)
+        r->load_rc = error_set(&r->load_err, ICP_ENOMEM, "out of memory");
     if (r->load_rc == 0)
         r->load_rc = icp_engine_open(s->model, &s->opts->engine, &s->engine, &r->load_err);
     if (r->load_rc == 0 && s->opts->shared_prefix)
@@ -252,6 +254,8 @@ static void stop(struct run *r) {
     icp_engine_close(&s->engine);
     icp_model_close(&s->model);
     mem_free(s->name);
+    mem_free(s->lora);
+    pthread_mutex_destroy(&s->lora_lock);
     if (r->listen_fd >= 0) close(r->listen_fd);
     if (r->signal_fd >= 0) close(r->signal_fd);
     if (r->loaded >= 0) close(r->loaded);
@@ -262,6 +266,7 @@ int serve_run(const serve_opts *opts, icp_error *err) {
     struct run r = {.listen_fd = -1, .signal_fd = -1, .loaded = -1};
     server *s = &r.server;
     s->opts = opts;
+    pthread_mutex_init(&s->lora_lock, NULL); /* of the default kind: cannot fail */
     s->max_body = opts->max_body ? opts->max_body : 32 << 20;
     s->read_timeout = opts->read_timeout > 0 ? opts->read_timeout : 60;
     s->began = time(NULL);

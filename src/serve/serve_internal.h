@@ -84,10 +84,11 @@ void reply_fini(reply *r);
 
 enum { JSON_MAX_DEPTH = 64 };
 
-/* Parses a whole body, text[len] being NUL. NULL and a 400 that says where, when it is not JSON
- * (RFC 8259), not UTF-8, deeper than JSON_MAX_DEPTH, or of so many values that it would take much
- * more memory than the text. The caller puts the result with json_object_put. */
-json_object *json_parse(const char *text, size_t len, reply *error);
+/* Parses a whole body of this type (object or array), text[len] being NUL. NULL and a 400 that says
+ * where, when it is another, not JSON (RFC 8259), not UTF-8, deeper than JSON_MAX_DEPTH, or of so
+ * many values that it would take much more memory than the text. The caller puts the result with
+ * json_object_put. */
+json_object *json_parse(const char *text, size_t len, enum json_type type, reply *error);
 
 enum field_type { FIELD_BOOL, FIELD_INT, FIELD_FLOAT };
 
@@ -144,6 +145,7 @@ typedef struct route {
     bool open;        /* asks for no key, and works before the model is loaded */
     enum error_form errors;
     bool slow;                                /* get and drop wait for something: on a worker */
+    bool list;                                /* the body is an array */
     void (*get)(call *c);                     /* on the http thread; takes HEAD too */
     void (*post)(call *c, json_object *body); /* on a worker */
     void (*drop)(call *c);                    /* DELETE, on the http thread */
@@ -163,6 +165,11 @@ void messages_start(call *c, json_object *body);
 
 void completion_start(call *c, json_object *body);
 void infill_start(call *c, json_object *body);
+
+/* LoRA adapters (lora.c). lora_open takes the model's scales: ICP_ENOMEM. */
+int lora_open(server *s);
+void lora_reply(call *c);
+void lora_apply(call *c, json_object *body);
 
 void props_reply(call *c);
 void slots_reply(call *c);
@@ -314,10 +321,14 @@ struct server {
     watch *watch;
     store *store; /* responses that were kept */
 
-    atomic_bool ready; /* model, engine and name below are set */
+    atomic_bool ready; /* model, engine, name, lora and n_lora below are set */
     icp_model *model;
     icp_engine *engine;
     char *name; /* owned */
+
+    pthread_mutex_t lora_lock;
+    float *lora; /* scales of the adapters for requests that say nothing */
+    size_t n_lora;
 
     atomic_bool draining;     /* new requests are refused */
     atomic_bool stopping;     /* running ones are cancelled */

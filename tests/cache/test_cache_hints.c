@@ -286,13 +286,16 @@ static void test_evicted(void **state) {
 static void test_other_namespaces(void **state) {
     const int32_t *t = text(1000, 0);
     cache_space *salted, *foreign;
+    const void *key = NULL;
     assert_int_equal(cache_space_get(the_cache, the_owner, "salt", 4, &salted), 0);
     assert_int_equal(cache_space_get(the_cache, NULL, "foreign", 7, &foreign), 0);
     request(t, 100);
-    assert_int_equal(cache_probe_others(the_cache, salted, t, 200, 9), 100);
-    assert_int_equal(cache_probe_others(the_cache, salted, t, 200, 0), 0);
-    assert_int_equal(cache_probe_others(the_cache, the_space, t, 200, 9), 0); /* not itself */
-    assert_int_equal(cache_probe_others(the_cache, foreign, t, 200, 9), 0);   /* not another's */
+    assert_int_equal(cache_probe_others(the_cache, salted, t, 200, 9, &key), 100);
+    assert_non_null(key);
+    assert_int_equal(cache_probe_others(the_cache, salted, t, 200, 0, &key), 0);
+    assert_int_equal(cache_probe_others(the_cache, the_space, t, 200, 9, &key), 0); /* not itself */
+    assert_int_equal(cache_probe_others(the_cache, foreign, t, 200, 9, &key),
+                     0); /* not another's */
     cache_space_put(the_cache, &salted);
     cache_space_put(the_cache, &foreign);
 }

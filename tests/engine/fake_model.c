@@ -50,6 +50,7 @@ model *fake_model_open(void) {
                            .n_ctx_train = FAKE_CTX,
                            .n_ctx = FAKE_CTX,
                            .page_size = KERN_PAGE * sizeof(uint64_t)};
+    m->info.n_adapters = 2;
     m->poison = -1;
     pthread_mutex_init(&m->gate, NULL);
     pthread_mutex_init(&m->lock, NULL);
@@ -107,6 +108,22 @@ void model_copy_page(void *arg, void *to, const void *from, int n_tokens) {
     memcpy(to, from, (size_t)n_tokens * sizeof(uint64_t));
 }
 
+/* A hash of the scales that are not 0; 0 when all are. */
+static uint64_t adapted(const float *scales) {
+    uint64_t sum = 0;
+    for (uint64_t i = 0; scales && i < 2; i++) {
+        uint32_t bits;
+        memcpy(&bits, &scales[i], sizeof bits);
+        if (scales[i] != 0) sum = mix(sum ^ mix(bits + i));
+    }
+    return sum;
+}
+
+void model_adapters_digest(const model *m, const float *scales, uint8_t out[16]) {
+    uint64_t sum[2] = {adapted(scales), 0};
+    memcpy(out, sum, sizeof sum);
+}
+
 static uint64_t *slot(const model_span *s, size_t pos) {
     return (uint64_t *)s->pages[pos / KERN_PAGE] + pos % KERN_PAGE;
 }
@@ -117,7 +134,8 @@ static void run_span(model *m, const model_span *s, float **row) {
     for (size_t pos = s->pos; pos < end; pos++) {
         int32_t token = s->tokens[pos - s->pos];
         need(token >= 0 && token < FAKE_VOCAB);
-        *slot(s, pos) = kv_of(pos ? *slot(s, pos - 1) : 0, token, pos);
+        uint64_t before = pos ? *slot(s, pos - 1) : adapted(s->scales);
+        *slot(s, pos) = kv_of(before, token, pos);
     }
     uint64_t sum = 0;
     for (size_t pos = 0; pos < end; pos++) {

@@ -552,22 +552,79 @@ static void test_requests_are_counted(void **unused) {
     bed_close(&b);
 }
 
+/* Runs o with the scales and checks what of the prompt was cached; the tokens are those that come
+ * without a cache. */
+static void run_adapted(bed *b, icp_request_opts o, const float *scales, size_t n, size_t want) {
+    o.adapter_scales = scales;
+    o.n_adapter_scales = n;
+    result got = bed_run(b, &o);
+    assert_int_equal(got.usage.cached_tokens, want);
+    o.no_cache = true;
+    result plain = bed_run(b, &o);
+    assert_int_equal(got.choice->n, plain.choice->n);
+    assert_memory_equal(got.choice->token, plain.choice->token,
+                        (size_t)plain.choice->n * sizeof *plain.choice->token);
+    result_fini(&got);
+    result_fini(&plain);
+}
+
+/* What one set of adapters computed is nothing for another. */
+static void test_adapters(void **state) {
+    enum { LEN = 200 };
+    static const float sets[][2] = {{0, 0}, {1, 0}, {0.5f, 0}, {0, 1}, {1, 1}, {-1, 0}};
+    bed b;
+    icp_error err;
+    request *r;
+    int32_t prompt[LEN];
+    bed_open(&b, (engine_opts){0});
+    bed_prompt(prompt, LEN, LEN, 1);
+    assert_int_equal(engine_share(b.engine, prompt, LEN, &err), 0);
+    size_t shared = LEN / CACHE_PAGE * CACHE_PAGE;
+    icp_request_opts o = bed_greedy(prompt, LEN, 9);
+    for (size_t i = 0; i < COUNT_OF(sets); i++)
+        run_adapted(&b, o, sets[i], 2, i ? 0 : MIN(shared, LEN - 1));
+    for (size_t i = 0; i < COUNT_OF(sets); i++) run_adapted(&b, o, sets[i], 2, LEN - 1);
+    run_adapted(&b, o, NULL, 0, LEN - 1);
+    run_adapted(&b, o, sets[1], 1, LEN - 1); /* those that are not listed count 0 */
+    bed_prompt(prompt, LEN, 0, 2);
+    o.diagnose = true;
+    assert_int_equal(usage_of(&b, o).why.reason, ICP_MISS_NEW);
+    o.adapter_scales = sets[3];
+    o.n_adapter_scales = 2;
+    icp_usage got = why(&b, o);
+    assert_int_equal(got.why.reason, ICP_MISS_ADAPTERS);
+    assert_int_equal(got.why.elsewhere, LEN - 1);
+    o.n_adapter_scales = 3;
+    assert_int_equal(engine_submit(b.engine, &o, &r, &err), ICP_EINVALID);
+    assert_non_null(strstr(err.text, "scales of 3 adapters; the model has 2"));
+    o.adapter_scales = (float[]){NAN};
+    o.n_adapter_scales = 1;
+    assert_int_equal(engine_submit(b.engine, &o, &r, &err), ICP_EINVALID);
+    bed_close(&b);
+    bed_open(&b, (engine_opts){.adapter_scales = sets[1]});
+    assert_int_equal(engine_share(b.engine, prompt, LEN, &err), 0); /* computed with them */
+    o = bed_greedy(prompt, LEN, 9);
+    run_adapted(&b, o, NULL, 0, MIN(shared, LEN - 1));
+    run_adapted(&b, o, sets[1], 2, LEN - 1);
+    run_adapted(&b, o, sets[0], 2, 0);
+    bed_close(&b);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_herd),
-        cmocka_unit_test(test_owner_fails),
-        cmocka_unit_test(test_owner_is_preempted),
-        cmocka_unit_test(test_wishes),
-        cmocka_unit_test(test_pins),
-        cmocka_unit_test(test_tenants_learn_nothing),
-        cmocka_unit_test(test_public_prefix),
-        cmocka_unit_test(test_quotas),
-        cmocka_unit_test(test_quota_preempts_its_own),
-        cmocka_unit_test(test_tenants_take_turns),
-        cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_conversation_cut_anew),
-        cmocka_unit_test(test_requests_are_counted),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_herd),
+                                       cmocka_unit_test(test_owner_fails),
+                                       cmocka_unit_test(test_owner_is_preempted),
+                                       cmocka_unit_test(test_wishes),
+                                       cmocka_unit_test(test_pins),
+                                       cmocka_unit_test(test_tenants_learn_nothing),
+                                       cmocka_unit_test(test_public_prefix),
+                                       cmocka_unit_test(test_quotas),
+                                       cmocka_unit_test(test_quota_preempts_its_own),
+                                       cmocka_unit_test(test_tenants_take_turns),
+                                       cmocka_unit_test(test_reasons),
+                                       cmocka_unit_test(test_list),
+                                       cmocka_unit_test(test_conversation_cut_anew),
+                                       cmocka_unit_test(test_requests_are_counted),
+                                       cmocka_unit_test(test_adapters)};
     return cmocka_run_group_tests_name("truth", tests, NULL, NULL);
 }

@@ -111,6 +111,13 @@ const icp_model_info *icp_model_get_info(const icp_model *m) {
     return &m->info;
 }
 
+const icp_adapter *icp_model_get_adapters(const icp_model *m, size_t *n) {
+    static const icp_adapter adapters[STUB_ADAPTERS] = {{"a/first.gguf", 1},
+                                                        {"second.gguf", 0.25f}};
+    *n = STUB_ADAPTERS;
+    return adapters;
+}
+
 void icp_tokens_free(icp_tokens *t) {
     free(t->id);
     *t = (icp_tokens){0};
@@ -178,6 +185,8 @@ static void record(const icp_request_opts *o) {
     for (size_t i = 0; i < o->n_stop && i < 2; i++)
         snprintf(seen.stop[i], sizeof seen.stop[i], "%s", o->stop[i]);
     if (o->n_stop_tokens) seen.stop_token = o->stop_tokens[0];
+    for (size_t i = 0; i < o->n_adapter_scales && i < STUB_ADAPTERS; i++)
+        seen.scales[i] = o->adapter_scales[i];
     if (o->n_bias) seen.bias_token = o->bias[0].token, seen.bias = o->bias[0].bias;
     pthread_mutex_unlock(&world);
 }

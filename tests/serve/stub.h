@@ -20,7 +20,7 @@
 
 #include "incipit.h"
 
-enum { STUB_VOCAB = 300, STUB_CTX = 4096, STUB_QUEUE = 64 };
+enum { STUB_VOCAB = 300, STUB_CTX = 4096, STUB_QUEUE = 64, STUB_ADAPTERS = 2 };
 /* With characters of two, three and four bytes. */
 #define STUB_REPLY "H\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x98\x80."
 
@@ -37,7 +37,7 @@ typedef struct stub_seen {
     icp_request_opts opts;
     char tenant[64], salt[64], stop[2][32];
     int32_t stop_token, bias_token;
-    float bias;
+    float bias, scales[STUB_ADAPTERS];
 } stub_seen;
 stub_seen stub_last(void);
 

@@ -14,7 +14,7 @@
 /* NULL: parses; else a word of the complaint. */
 static void check(const char *text, size_t len, const char *complaint) {
     reply error = {0};
-    json_object *root = json_parse(text, len, &error);
+    json_object *root = json_parse(text, len, json_type_object, &error);
     if (!complaint) {
         if (!root) fail_msg("%.40s: %s", text, error.message);
     } else {
@@ -127,7 +127,8 @@ static void reads_fields(void **state) {
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         reply error = {0};
         struct target t = {.whole = 7, .real = 0.5f};
-        json_object *root = json_parse(cases[i].text, strlen(cases[i].text), &error);
+        json_object *root =
+            json_parse(cases[i].text, strlen(cases[i].text), json_type_object, &error);
         assert_non_null(root);
         bool ok = fields_read(root, "in.", table, COUNT_OF(table), &t, &error);
         assert_int_equal(ok, cases[i].param == NULL);
@@ -152,7 +153,8 @@ static void reads_token_ids(void **state) {
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         reply error = {0};
         icp_tokens ids = {0};
-        json_object *root = json_parse(cases[i].text, strlen(cases[i].text), &error);
+        json_object *root =
+            json_parse(cases[i].text, strlen(cases[i].text), json_type_object, &error);
         assert_int_equal(json_token_ids(field_get(root, "a"), "a", 100, &ids, &error), cases[i].ok);
         assert_int_equal(error.status, cases[i].ok ? 0 : 400);
         icp_tokens_free(&ids);
@@ -186,7 +188,7 @@ static void survives_failing_allocations(void **state) {
     for (long n = 0; !finished; n++) {
         reply error = {0};
         generate_opts opts;
-        json_object *root = json_parse(text, sizeof text - 1, &error);
+        json_object *root = json_parse(text, sizeof text - 1, json_type_object, &error);
         mem_fail_after(n);
         finished = generate_opts_read(&opts, root, 100, &error);
         mem_fail_after(-1);

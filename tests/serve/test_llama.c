@@ -29,6 +29,60 @@ static void check_error(const char *path, const char *body, int status, const ch
 
 /* ---- llama-server ---------------------------------------------------------------------------- */
 
+static void check_scales(const char *path, const char *body, float first, float second) {
+    answer a = client_post(path, body);
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+    stub_seen s = stub_last();
+    assert_int_equal(s.opts.n_adapter_scales, 2);
+    assert_true(s.scales[0] == first && s.scales[1] == second);
+}
+
+static void adapters(void **state) {
+    static const char list[] = "[{\"id\":0,\"path\":\"first.gguf\",\"scale\":%s,\"task_name\":\"\","
+                               "\"prompt_prefix\":\"\"},{\"id\":1,\"path\":\"second.gguf\","
+                               "\"scale\":%s,\"task_name\":\"\",\"prompt_prefix\":\"\"}]";
+    char want[400];
+    answer a = client_ask("GET", "/lora-adapters", "", NULL);
+    snprintf(want, sizeof want, list, "1", "0.25");
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.body, want);
+    answer_free(&a);
+    check_scales("/completion", "{\"prompt\":\"a\"}", 1, 0.25f);
+    check_scales("/completion", "{\"prompt\":\"a\",\"lora\":[{\"id\":1,\"scale\":0.5}]}", 0, 0.5f);
+    check_scales("/v1/completions",
+                 "{\"prompt\":\"a\",\"lora\":[{\"id\":1,\"scale\":-1},{\"id\":0,\"scale\":2}]}", 2,
+                 -1);
+    check_scales("/v1/chat/completions",
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"lora\":[]}", 0, 0);
+    check_scales("/v1/messages",
+                 "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+                 "\"lora\":[{\"id\":0,\"scale\":3}]}",
+                 3, 0);
+    check_scales("/v1/responses", "{\"input\":\"a\",\"lora\":[{\"id\":0,\"scale\":3}]}", 3, 0);
+    check_error("/completion", "{\"prompt\":\"a\",\"lora\":[{\"id\":2,\"scale\":1}]}", 400,
+                "lora.id");
+    check_error("/completion", "{\"prompt\":\"a\",\"lora\":[{\"id\":0,\"scale\":1001}]}", 400,
+                "lora.scale");
+    check_error("/completion", "{\"prompt\":\"a\",\"lora\":[{\"scale\":1}]}", 400, "lora");
+    check_error("/completion", "{\"prompt\":\"a\",\"lora\":[7]}", 400, "lora");
+    check_error("/completion", "{\"prompt\":\"a\",\"lora\":{\"id\":0}}", 400, "lora");
+    check_error("/lora-adapters", "{\"id\":0,\"scale\":1}", 400, NULL);
+    check_error("/lora-adapters", "[{\"id\":9,\"scale\":1}]", 400, "lora.id");
+    a = client_post("/lora-adapters", "[{\"id\":1,\"scale\":0.1}]");
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.body, "{\"success\":true}");
+    answer_free(&a);
+    a = client_ask("GET", "/lora-adapters", "", NULL);
+    snprintf(want, sizeof want, list, "0", "0.100000001");
+    assert_string_equal(a.body, want);
+    answer_free(&a);
+    check_scales("/completion", "{\"prompt\":\"a\"}", 0, 0.1f);
+    a = client_post("/lora-adapters", "[{\"id\":0,\"scale\":1},{\"id\":1,\"scale\":0.25}]");
+    assert_int_equal(a.status, 200);
+    answer_free(&a);
+}
+
 static void completes(void **state) {
     answer a =
         client_post("/completion", "{\"prompt\":\"@reply=abc;\",\"n_predict\":2,\"n_probs\":1,"
@@ -197,13 +251,10 @@ int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(completes),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(answers_probes),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(tells_token_ids),
-        cmocka_unit_test(bans_tokens),
-        cmocka_unit_test(lets_itself_be_discovered),
+        cmocka_unit_test(adapters),    cmocka_unit_test(completes),
+        cmocka_unit_test(streams),     cmocka_unit_test(answers_probes),
+        cmocka_unit_test(refuses),     cmocka_unit_test(tells_token_ids),
+        cmocka_unit_test(bans_tokens), cmocka_unit_test(lets_itself_be_discovered),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
