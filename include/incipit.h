@@ -47,14 +47,23 @@ void icp_model_close(icp_model **m); /* its engines must be closed */
 typedef struct icp_model_info {
     const char *arch, *name, *isa, *kv;
     size_t n_vocab, n_ctx, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
-    uint64_t n_params;
-    size_t weights_size, page_size, page_tokens, file_size;
+    uint64_t n_params, n_active;      /* all, and those that a token is multiplied with */
+    size_t weights_size, active_size; /* bytes of both, repacked */
+    size_t page_size, page_tokens, file_size;
     int n_threads;
     bool has_template;
 } icp_model_info;
 const icp_model_info *icp_model_get_info(const icp_model *m);
 /* Those that it was opened with, *n of them. */
 const icp_adapter *icp_model_get_adapters(const icp_model *m, size_t *n);
+
+/* What the machine can do at most with the model's threads and instruction set. */
+typedef struct icp_machine {
+    double read;     /* bytes a second, of as much memory as a token's weights take */
+    double multiply; /* pairs of bytes a second, out of registers */
+} icp_machine;
+/* Measures it, which takes a second or so and all processors. ICP_ENOMEM. */
+int icp_measure_machine(icp_model *m, icp_machine *out, icp_error *err);
 
 /* Describes a GGUF file for people (metadata and tensors), as text; *out is freed by icp_free. */
 int icp_describe_file(const char *path, char **out, icp_error *err);

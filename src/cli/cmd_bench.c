@@ -1,9 +1,15 @@
 /* bench: prefill and decode of this machine, through the engine, as a server would run them.
  *
  * Prompts are random ids, new ones each time, so that the cache finds nothing but the prefix of
- * `depth` tokens that was put there on purpose. Figures are medians of several runs. */
+ * `depth` tokens that was put there on purpose. Figures are medians of several runs.
+ *
+ * Beside them stands what share of the machine's limits they are: of the bytes that its memory
+ * yields (a step of decoding reads all weights that a token uses, and the prefix), and of the pairs
+ * of bytes that its processors multiply (a token takes each of these weights once; attention is
+ * not counted). */
 #include "cli.h"
 
+#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +19,8 @@ typedef struct bench {
     icp_engine *engine;
     int prompt, tokens, depth, runs;
     const char *batches;
-    bool json;
+    bool json, roofline;
+    icp_machine machine;
     uint64_t random;
     int32_t *prefix; /* depth tokens that every prompt begins with */
 } bench;
@@ -118,23 +125,91 @@ static int fill_depth(bench *b, icp_error *err) {
     return run_once(b, 1, 1, 1, &a, &c, err);
 }
 
+typedef struct shares { /* of the machine's limits */
+    double prefill, decode_read, decode;
+} shares;
+
+static shares shares_of(const bench *b, int batch, double prefill, double decode) {
+    const icp_model_info *info = icp_model_get_info(b->model);
+    double prefix = (double)b->depth * (double)info->page_size / (double)info->page_tokens;
+    double active = (double)info->n_active;
+    return (shares){prefill * active / b->machine.multiply,
+                    decode / batch * ((double)info->active_size + prefix) / b->machine.read,
+                    decode * active / b->machine.multiply};
+}
+
+/* {"model": …, "machine": {…}; what follows is the caller's. */
+static void print_json_head(const bench *b) {
+    const icp_model_info *info = icp_model_get_info(b->model);
+    json_object *name = json_object_new_string(info->name);
+    printf("{\"model\": %s, \"isa\": \"%s\", \"kv\": \"%s\", \"threads\": %d, "
+           "\"machine\": {\"read\": %.4g, \"multiply\": %.4g}",
+           json_object_to_json_string_ext(name, JSON_C_TO_STRING_PLAIN), info->isa, info->kv,
+           info->n_threads, b->machine.read, b->machine.multiply);
+    json_object_put(name);
+}
+
+static void print_roofline(const bench *b) {
+    const icp_model_info *info = icp_model_get_info(b->model);
+    double decode = b->machine.read / (double)info->active_size,
+           prefill = b->machine.multiply / (double)info->n_active;
+    if (b->json) {
+        print_json_head(b);
+        printf(", \"active\": %llu, \"active_size\": %zu, \"prefill\": %.2f, \"decode\": %.2f}\n",
+               (unsigned long long)info->n_active, info->active_size, prefill, decode);
+        return;
+    }
+    printf("%s, %s, %d threads\n"
+           "memory yields           %8.1f GB/s      a token's weights: %.1f MB\n"
+           "bytes are multiplied at %8.1f G pairs/s a token takes %.1f M\n"
+           "so at most              %8.0f tokens/s  decoded one by one\n"
+           "                        %8.0f tokens/s  of prompts, before attention\n",
+           info->name, info->isa, info->n_threads, b->machine.read / 1e9,
+           (double)info->active_size / 1e6, b->machine.multiply / 1e9, (double)info->n_active / 1e6,
+           decode, prefill);
+}
+
+static void print_head(const bench *b) {
+    const icp_model_info *info = icp_model_get_info(b->model);
+    if (b->json) {
+        print_json_head(b);
+        printf(", \"prompt\": %d, \"tokens\": %d, \"depth\": %d, \"runs\": %d, \"results\": [",
+               b->prompt, b->tokens, b->depth, b->runs);
+        return;
+    }
+    printf("%s, %s, KV %s, %d threads, depth %d, median of %d\n"
+           "shares of %.1f GB/s read and %.1f G pairs of bytes/s multiplied\n"
+           "%6s %18s %10s %18s %10s %10s\n",
+           info->name, info->isa, info->kv, info->n_threads, b->depth, b->runs,
+           b->machine.read / 1e9, b->machine.multiply / 1e9, "batch", "prefill tokens/s",
+           "multiplied", "decode tokens/s", "read", "multiplied");
+}
+
+static void print_row(const bench *b, int batch, bool first, double prefill, double decode) {
+    shares s = shares_of(b, batch, prefill, decode);
+    if (b->json)
+        printf(
+            "%s{\"batch\": %d, \"prefill\": %.2f, \"decode\": %.2f, \"prefill_multiplied\": %.4f, "
+            "\"decode_read\": %.4f, \"decode_multiplied\": %.4f}",
+            first ? "" : ", ", batch, prefill, decode, s.prefill, s.decode_read, s.decode);
+    else
+        printf("%6d %18.1f %8.0f %% %18.1f %8.0f %% %8.0f %%\n", batch, prefill, 100 * s.prefill,
+               decode, 100 * s.decode_read, 100 * s.decode);
+    fflush(stdout);
+}
+
 static int run(bench *b, const model_options *o, icp_error *err) {
     double prefill, decode;
     TRY(cli_open_model(o, false, &b->model, err));
-    const icp_model_info *info = icp_model_get_info(b->model);
+    TRY(icp_measure_machine(b->model, &b->machine, err));
+    if (b->roofline) {
+        print_roofline(b);
+        return 0;
+    }
     TRY(icp_engine_open(b->model, &(icp_engine_opts){.max_parallel = MAX_BATCH}, &b->engine, err));
     TRY(fill_depth(b, err));
     TRY(run_once(b, 1, 32, 4, &prefill, &decode, err)); /* first touch of the weights */
-    if (b->json)
-        printf("{\"model\": \"%s\", \"isa\": \"%s\", \"kv\": \"%s\", \"threads\": %d, \"prompt\": "
-               "%d, \"tokens\": %d, "
-               "\"depth\": %d, \"runs\": %d, \"results\": [",
-               info->name, info->isa, info->kv, info->n_threads, b->prompt, b->tokens, b->depth,
-               b->runs);
-    else
-        printf("%s, %s, KV %s, %d threads, depth %d, median of %d\n%6s %18s %18s\n", info->name,
-               info->isa, info->kv, info->n_threads, b->depth, b->runs, "batch", "prefill tokens/s",
-               "decode tokens/s");
+    print_head(b);
     const char *at = b->batches;
     for (int i = 0; *at; i++) {
         char *end;
@@ -144,12 +219,7 @@ static int run(bench *b, const model_options *o, icp_error *err) {
                              MAX_BATCH);
         at = *end ? end + 1 : end;
         TRY(measure(b, (int)batch, &prefill, &decode, err));
-        if (b->json)
-            printf("%s{\"batch\": %ld, \"prefill\": %.2f, \"decode\": %.2f}", i ? ", " : "", batch,
-                   prefill, decode);
-        else
-            printf("%6ld %18.1f %18.1f\n", batch, prefill, decode);
-        fflush(stdout);
+        print_row(b, (int)batch, i == 0, prefill, decode);
     }
     if (b->json) printf("]}\n");
     return 0;
@@ -173,6 +243,8 @@ int cmd_bench(int argc, char **argv) {
          0},
         {'r', "runs", "N", "runs, of which the median counts (5)", OPTION_INT, &b.runs, 1,
          MAX_RUNS},
+        {0, "roofline", NULL, "only what the machine can do at most", OPTION_FLAG, &b.roofline, 0,
+         0},
         {0, "json", NULL, "print JSON", OPTION_FLAG, &b.json, 0, 0},
         CLI_OPTIONS_COMPUTE(o)};
     cli_parse(&(cli_usage){"bench", "", "Measures prefill and decode of a model on this machine.",

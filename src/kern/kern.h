@@ -28,6 +28,10 @@ int kern_isa_find(const char *name);          /* -1 when unknown */
 bool kern_isa_usable(enum kern_isa isa);      /* by CPUID, XGETBV and the OS's permission */
 enum kern_isa kern_isa_best(void);
 
+/* Multiplies and adds bytes out of registers for some microseconds, with the fastest instruction of
+ * a usable set; returns how many pairs (peak.c). What products could reach if memory were free. */
+uint64_t kern_burn(enum kern_isa isa);
+
 /* ---- types of stored matrices --------------------------------------------------------------- */
 
 /* Numbered as in GGUF. */

@@ -24,6 +24,32 @@ static uint64_t count_params(const gguf *g) {
     return n;
 }
 
+static void leave_out(model_info *info, const kern_mat *w, int times) {
+    if (w->n == 0) return;
+    info->n_active -= (uint64_t)times * (uint64_t)w->n * (uint64_t)w->k;
+    info->active_size -= (size_t)times * kern_mat_size(w->type, w->n, w->k);
+}
+
+/* A token is multiplied with all but tables, of which it takes a row, and the experts that it does
+ * not go to. */
+static void count_active(model *m) {
+    const weights *w = &m->w;
+    model_info *info = &m->info;
+    int idle = m->h.n_expert - m->h.n_expert_used;
+    info->n_active = info->n_params;
+    info->active_size = info->weights_size;
+    if (w->output.w.data != w->embd.data) leave_out(info, &w->embd, 1);
+    leave_out(info, &w->positions, 1);
+    leave_out(info, &w->layer_embd, 1);
+    for (int i = 0; i < w->n_layer; i++) {
+        const mlp *experts = w->layers[i].experts;
+        if (!experts) continue;
+        leave_out(info, &experts->gate.w, idle);
+        leave_out(info, &experts->up.w, idle);
+        leave_out(info, &experts->down.w, idle);
+    }
+}
+
 /* Lays out a page: layer by layer, head by head. Returns its size. */
 static size_t lay_out_page(model *m) {
     size_t at = 0;
@@ -129,6 +155,7 @@ static int open_model(model *m, const gguf *g, const model_opts *opts, icp_error
     if (rc == ICP_ENOMEM && !(err && err->text[0])) error_set(err, rc, "out of memory");
     TRY(rc);
     m->info.weights_size = m->w.block_size;
+    count_active(m);
     memcpy(m->info.fingerprint, fingerprint, sizeof fingerprint);
     return prepare(m, err);
 }

@@ -31,10 +31,12 @@ typedef struct model_info {
     size_t n_vocab, n_ctx_train, n_ctx;
     size_t n_layer, n_embd, n_head, n_head_kv, n_ff;
     uint64_t n_params;
+    uint64_t n_active;          /* of these, what a token is multiplied with, */
     size_t n_out;               /* floats of a row that a pass computes: n_vocab, or n_embd */
     bool causal;                /* false: a span must be a whole text, of one pass */
     enum model_pooling pooling; /* of an embedding model */
-    size_t weights_size;        /* bytes of the repacked weights */
+    size_t weights_size;        /* bytes of the repacked weights, */
+    size_t active_size;         /* and of those that a token is multiplied with */
     size_t state_size;          /* bytes of a sequence's recurrent state; 0: it has none */
     size_t page_size;           /* bytes of KV_PAGE tokens over all layers */
     int n_adapters;

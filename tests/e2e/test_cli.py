@@ -316,8 +316,19 @@ def test_bench():
     report = json.loads(said(p))
     assert [r["batch"] for r in report["results"]] == [1, 3] and report["depth"] == 40
     assert all(r["prefill"] > 0 and r["decode"] > 0 for r in report["results"])
+    assert all(r[share] > 0 for r in report["results"] for share in ("prefill_multiplied", "decode_read"))
     assert b"prefill tokens/s" in said(incipit("bench", "-m", TINY, "-p", 8, "-n", 2, "-r", 1))
     assert said(incipit("bench", "-m", TINY, "-b", "0"), 1) and said(incipit("bench", "-m", TINY, "-b", "1,x"), 1)
+
+
+def test_roofline():
+    mixtral = str(pathlib.Path(TINY).with_name("mixtral.gguf"))
+    machine = json.loads(said(incipit("bench", "--roofline", "-m", mixtral, "--json")))
+    # 115,520 numbers; 320 embeddings of 64 are looked up; in each of two layers, two of four experts of three
+    # matrices of 64 x 32 are not taken
+    assert machine["active"] == 115_520 - 320 * 64 - 2 * 2 * 3 * 64 * 32
+    assert machine["decode"] == pytest.approx(machine["machine"]["read"] / machine["active_size"], rel=1e-3)
+    assert b"GB/s" in said(incipit("bench", "--roofline", "-m", TINY))
 
 
 # ---- serve ----
