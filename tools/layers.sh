@@ -18,8 +18,9 @@ may_include() {
     engine) echo base kern gguf text cache grammar model icp_error include ;;
     api) echo base kern gguf text cache grammar model engine icp_error include ;;
     serve) echo base json icp_error include ;;
+    hub) echo base icp_error ;;
     sim) echo base cache engine icp_error ;;
-    cli) echo base serve sim icp_error include ;;
+    cli) echo base serve sim hub icp_error include ;;
     *) echo "layers: the module $1 has no line in tools/layers.sh" >&2 && return 1 ;;
     esac
 }

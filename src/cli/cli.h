@@ -6,6 +6,7 @@
 #define CLI_H
 
 #include "base.h"
+#include "hub.h"
 #include "incipit.h"
 
 #include <json-c/json.h>
@@ -59,8 +60,9 @@ typedef struct model_options {
 } model_options;
 #define CLI_OPTION_MODEL(o)                                                                        \
     {                                                                                              \
-        'm', "model", "FILE", "the model, a GGUF file (without it: the default model)",            \
-            OPTION_TEXT, &(o).path, 0, 0                                                           \
+        'm', "model", "FILE",                                                                      \
+            "the model: a GGUF file, or one that was pulled (the default model)", OPTION_TEXT,     \
+            &(o).path, 0, 0                                                                        \
     }
 #define CLI_OPTION_LORA(o)                                                                         \
     {                                                                                              \
@@ -85,12 +87,14 @@ int cli_say(const char *format, ...) PRINTF_LIKE(1, 2);
 
 /* ---- model and input (input.c) -------------------------------------------------------------- */
 
-/* The path that was given, or the default model's; NULL (and a message) when there is none. The
- * text lives as long as the program. */
+/* The path that was given, that of a pulled model whose name was given, or the default model's;
+ * NULL (and a message) when there is none. The text lives as long as the program. */
 const char *cli_model_path(const char *given);
 /* The options for opening a model with, without progress; cli_model_opts_fini afterwards. */
 int cli_model_opts(const model_options *o, icp_model_opts *out, icp_error *err);
 void cli_model_opts_fini(icp_model_opts *opts);
+/* Where pulled models are kept. */
+const char *cli_models_folder(void);
 /* Opens it, with progress on a terminal. */
 int cli_open_model(const model_options *o, bool vocab_only, icp_model **out, icp_error *err);
 
@@ -125,5 +129,8 @@ int cmd_verify(int argc, char **argv);
 int cmd_cache(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
+int cmd_pull(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
 
 #endif

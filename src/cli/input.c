@@ -8,14 +8,38 @@
 
 static const char default_model[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
+/* A path within our folder of the user's cache. */
+static void put_cache_path(char *out, size_t size, const char *name) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && cache[0] == '/')
+        snprintf(out, size, "%s/incipit/%s", cache, name);
+    else
+        snprintf(out, size, "%s/.cache/incipit/%s", home ? home : "", name);
+}
+
+const char *cli_models_folder(void) {
+    static char path[4096];
+    put_cache_path(path, sizeof path, "models");
+    return path;
+}
+
+/* What is given is a file, or else the name of a model that was pulled. */
+static const char *find_given(const char *given) {
+    static char *path; /* lives as long as the program */
+    hub_ref ref;
+    icp_error err = {0};
+    if (access(given, F_OK) == 0 || !hub_ref_parse(given, &ref)) return given;
+    mem_free(path);
+    if (hub_find(cli_models_folder(), &ref, &path, &err) == 0) return path;
+    cli_say("%s: no such file, and no such model was pulled (%s); `incipit pull %s` fetches it",
+            given, err.text, given);
+    return NULL;
+}
+
 const char *cli_model_path(const char *given) {
     static char path[4096];
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (given) return given;
-    if (cache && cache[0] == '/')
-        snprintf(path, sizeof path, "%s/incipit/%s", cache, default_model);
-    else
-        snprintf(path, sizeof path, "%s/.cache/incipit/%s", home ? home : "", default_model);
+    if (given) return find_given(given);
+    put_cache_path(path, sizeof path, default_model);
     if (access(path, R_OK) == 0) return path;
     cli_say("the default model is not there (%s); fetch it with `./dev fetch`, or give a GGUF file "
             "with -m FILE",

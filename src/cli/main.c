@@ -10,6 +10,9 @@ static const struct command {
 } commands[] = {
     {"serve", cmd_serve, "serve a model over HTTP, with a page to chat"},
     {"run", cmd_run, "chat in the terminal, or answer one prompt"},
+    {"pull", cmd_pull, "fetch a model from Hugging Face, or a server like it"},
+    {"list", cmd_list, "the models that were pulled"},
+    {"rm", cmd_rm, "delete a model that was pulled"},
     {"info", cmd_info, "what is inside a GGUF file, and what this machine can run"},
     {"cache", cmd_cache, "look into the cache of a running server"},
     {"tokenize", cmd_tokenize, "text to token ids"},
