@@ -150,6 +150,7 @@ typedef struct icp_usage { /* computed + cached = prompt, always */
 /*   PROMPT  token, chosen, top: of prompt token `position` (with prompt_logprobs)
  *   TOKEN   choice, token, text that became complete (may be empty), chosen, top
  *   FINISH  choice, finish, the last text, stop_index of a stop string
+ *           both: usage, of which only prompt_tokens and cached_tokens are known yet
  *   DONE    usage; the last event of a request; finish is ICP_FINISH_ERROR with `error` set
  *           when the request failed as a whole */
 typedef struct icp_event {

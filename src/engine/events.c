@@ -4,8 +4,8 @@
 
 #include "engine_internal.h"
 
-typedef struct record { /* an icp_event without its arrays, without usage */
-    size_t position, text_len;
+typedef struct record { /* an icp_event without its arrays; of its usage, what is known early */
+    size_t position, text_len, n_prompt, n_cached;
     icp_logprob chosen;
     int32_t token, choice, stop_index, error;
     uint8_t kind, finish, n_top;
@@ -13,6 +13,7 @@ typedef struct record { /* an icp_event without its arrays, without usage */
 
 int event_put(event_queue *q, const icp_event *event) {
     record r = {.position = event->position, .text_len = event->text_len, .chosen = event->chosen};
+    r.n_prompt = event->usage.prompt_tokens, r.n_cached = event->usage.cached_tokens;
     r.token = event->token, r.choice = event->choice;
     r.stop_index = event->stop_index, r.error = event->error;
     r.kind = (uint8_t)event->kind, r.finish = (uint8_t)event->finish;
@@ -66,6 +67,7 @@ bool event_take(event_queue *q, icp_event *event) {
     *event = (icp_event){.kind = r.kind, .choice = r.choice, .token = r.token};
     event->position = r.position, event->chosen = r.chosen, event->n_top = r.n_top;
     event->finish = r.finish, event->stop_index = r.stop_index, event->error = r.error;
+    event->usage.prompt_tokens = r.n_prompt, event->usage.cached_tokens = r.n_cached;
     memcpy(event->top, from, (size_t)r.n_top * sizeof event->top[0]);
     from += (size_t)r.n_top * sizeof event->top[0];
     event->text = from;

@@ -30,6 +30,11 @@ static int filter(sequence *s, const buf *text, buf *out) {
     return -1;
 }
 
+/* What of a request's usage is known when its prompt is ready. */
+static icp_usage early_usage(const request *r) {
+    return (icp_usage){.prompt_tokens = r->opts.n_prompt, .cached_tokens = r->usage.cached_tokens};
+}
+
 /* Posts FINISH with text, and closes the books of s. */
 static int post_finish(sequence *s, enum icp_finish finish, int stop_index, const buf *text) {
     icp_event event = {.kind = ICP_EVENT_FINISH,
@@ -37,7 +42,8 @@ static int post_finish(sequence *s, enum icp_finish finish, int stop_index, cons
                        .finish = finish,
                        .stop_index = stop_index,
                        .text = text->data,
-                       .text_len = text->len};
+                       .text_len = text->len,
+                       .usage = early_usage(s->request)};
     s->finished = true;
     if (s->choice == 0) s->request->finish = finish;
     return text->failed ? ICP_ENOMEM : request_post(s->request, &event);
@@ -66,6 +72,7 @@ static int post_token(sequence *s, const sample_job *drawn, const buf *text) {
                        .text_len = text->len,
                        .chosen = drawn->chosen,
                        .n_top = drawn->n_top,
+                       .usage = early_usage(s->request),
                        .stop_index = -1};
     memcpy(event.top, drawn->top, (size_t)drawn->n_top * sizeof drawn->top[0]);
     return text->failed ? ICP_ENOMEM : request_post(s->request, &event);

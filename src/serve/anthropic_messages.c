@@ -82,14 +82,16 @@ static void put_head(const generation *g, buf *out) {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static void begin_message(generation *g) {
+static void begin_message(generation *g, const prompt *p) {
     buf *out = &g->out;
     event_begin(out, "message_start");
     buf_puts(out, "{\"type\":\"message_start\",\"message\":");
     put_head(g, out);
     buf_puts(out, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-    put_tokens(out, count_prompt_tokens(g), 0, 0);
-    buf_puts(out, "}}}");
+    put_tokens(out, p->n_tokens, p->n_cached, 0);
+    buf_putc(out, '}');
+    put_diagnosis(g, out, p->n_cached);
+    buf_puts(out, "}}");
     event_end(out);
     event_begin(out, "ping");
     buf_puts(out, "{\"type\":\"ping\"}");
@@ -161,7 +163,7 @@ static void stream(generation *g, enum output_event what, choice *c, item *i) {
     size_t index = i ? (size_t)(i - c->items) : 0;
     switch (what) {
     case OUTPUT_CHOICE_BEGINS:
-        begin_message(g);
+        begin_message(g, c->prompt);
         break;
     case OUTPUT_ITEM_BEGINS:
         begin_block(g, index, i);
@@ -192,18 +194,31 @@ static void put_whole(generation *g, buf *out) {
     put_stop(g, out, c);
     buf_puts(out, ",\"usage\":");
     put_final_tokens(g, out);
-    buf_puts(out, "}}");
+    buf_putc(out, '}');
+    put_diagnosis(g, out, g->usage.cached_tokens);
+    buf_putc(out, '}');
 }
 
-static const dialect messages = {
-    .id_prefix = "msg_", .call_prefix = "toolu_", .stream = stream, .put_whole = put_whole};
+static const dialect messages = {.id_prefix = "msg_",
+                                 .call_prefix = "toolu_",
+                                 .stream = stream,
+                                 .put_whole = put_whole,
+                                 .free_own = diagnosis_free};
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 
 void messages_start(call *c, json_object *body) {
     json_object *chat = anthropic_chat(body, false, &c->reply);
-    generation *g = chat ? chat_generation(c, &messages, chat) : NULL;
-    if (g) generation_submit(g);
+    diagnosis *d = NULL;
+    bool ok = chat && diagnosis_open(&d, c, body, chat);
+    generation *g = ok ? chat_generation(c, &messages, chat) : NULL;
+    if (g) {
+        g->own = d;
+        diagnosis_keep(g);
+        generation_submit(g);
+    } else {
+        diagnosis_free(d);
+    }
     json_object_put(chat);
 }
 

@@ -152,8 +152,10 @@ void generation_submit(generation *g) {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void begin_choice(generation *g, choice *c) {
+static void begin_choice(generation *g, choice *c, const icp_usage *known) {
     c->begun = true;
+    c->prompt->n_tokens = known->prompt_tokens;
+    c->prompt->n_cached = known->cached_tokens;
     c->logprobs.offset = c->prompt->logprobs.offset;
     begin(g);
     if (g->opts.stream) g->dialect->stream(g, OUTPUT_CHOICE_BEGINS, c, NULL);
@@ -167,7 +169,7 @@ static void take_text(generation *g, choice *c, const icp_event *e) {
 }
 
 static void take_token(generation *g, choice *c, const icp_event *e) {
-    if (!c->begun) begin_choice(g, c);
+    if (!c->begun) begin_choice(g, c, &e->usage);
     g->n_generated++;
     if (g->opts.return_tokens) buf_printf(&c->tokens, "%s%d", c->tokens.len ? "," : "", e->token);
     if (g->opts.request.logprobs >= 0) g->dialect->add_logprob(g, &c->logprobs, e->token, e);
@@ -176,7 +178,7 @@ static void take_token(generation *g, choice *c, const icp_event *e) {
 }
 
 static void take_finish(generation *g, choice *c, const icp_event *e) {
-    if (!c->begun) begin_choice(g, c);
+    if (!c->begun) begin_choice(g, c, &e->usage);
     take_text(g, c, e);
     c->finish = e->finish == ICP_FINISH_STUCK ? ICP_FINISH_LENGTH : e->finish; /* cut off, too */
     c->stop_index = e->stop_index;

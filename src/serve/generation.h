@@ -56,8 +56,9 @@ typedef struct prompt {
     bool from_text; /* the client sent text, not ids */
     char *echo;     /* its text, when the answer repeats it */
     size_t echo_len;
-    logprobs logprobs;    /* of its tokens, when asked for */
-    icp_request *request; /* NULL before it is submitted and when it is done */
+    logprobs logprobs;         /* of its tokens, when asked for */
+    icp_request *request;      /* NULL before it is submitted and when it is done */
+    size_t n_tokens, n_cached; /* as the engine found it; from its first event of a choice on */
 } prompt;
 
 enum item_kind { ITEM_TEXT, ITEM_REASONING, ITEM_CALL };

@@ -1,4 +1,5 @@
-/* Responses kept for their callers (store.c): found again by id, by the same tenant only.
+/* Responses kept for their callers, and what messages were asked (store.c): found again by id, by
+ * the same tenant only.
  *
  * Bounded: the oldest go when all together are too large, one that is too large by itself is not
  * kept at all, and every one is forgotten after its time. Any thread may call. */

@@ -85,6 +85,7 @@ static void take_event(result *r, const icp_event *e) {
         assert_false(o->finished);
         assert_int_equal(e->position, o->n);
         assert_true(o->n < BED_MOST);
+        if (e->choice == 0) r->early = e->usage;
         o->token[o->n++] = e->token;
         buf_put(&o->text, e->text, e->text_len);
         break;
@@ -117,6 +118,10 @@ result bed_finish(request **rp, int n) {
     }
     assert_int_equal(r.usage.completion_tokens, n_output);
     assert_true(r.usage.cached_tokens < r.usage.prompt_tokens);
+    if (r.choice[0].n > 0) {
+        assert_int_equal(r.early.prompt_tokens, r.usage.prompt_tokens);
+        assert_int_equal(r.early.cached_tokens, r.usage.cached_tokens);
+    }
     request_free(rp);
     return r;
 }

@@ -34,7 +34,7 @@ typedef struct result { /* of a request */
     outcome *choice;    /* n of them */
     int n;
     int error;
-    icp_usage usage;
+    icp_usage usage, early; /* at the end; with the first completion's tokens */
 } result;
 
 request *bed_submit(bed *b, const icp_request_opts *opts);

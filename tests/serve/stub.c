@@ -284,6 +284,11 @@ static struct event *add_event(icp_request *r, enum icp_event_kind kind) {
     return e;
 }
 
+/* What is known with the first token: half of a prompt is cached. */
+static icp_usage early_usage(const icp_request *r) {
+    return (icp_usage){.prompt_tokens = r->opts.n_prompt, .cached_tokens = r->opts.n_prompt / 2};
+}
+
 static void set_logprobs(icp_request *r, icp_event *e, int32_t token) {
     e->token = token;
     e->chosen = (icp_logprob){token, -0.5f};
@@ -309,6 +314,7 @@ static int character_length(unsigned char c) {
 static void add_token(icp_request *r, int choice, char byte) {
     struct event *e = add_event(r, ICP_EVENT_TOKEN);
     e->event.choice = choice;
+    e->event.usage = early_usage(r);
     set_logprobs(r, &e->event, (unsigned char)byte);
     r->held[r->n_held++] = byte;
     if (r->n_held < character_length((unsigned char)r->held[0])) return;

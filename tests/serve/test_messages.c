@@ -176,7 +176,16 @@ static void streams(void **state) {
     assert_null(e[COUNT_OF(order)]);
     assert_string_equal(json_at(e[0], "/message/content"), "[]");
     assert_string_equal(json_at(e[0], "/message/stop_reason"), "null");
-    assert_true(atoi(json_at(e[0], "/message/usage/input_tokens")) > 0);
+    /* The first event tells what was cached, as the last one does. */
+    static const char *const counted[] = {"input_tokens", "cache_read_input_tokens"};
+    for (size_t i = 0; i < COUNT_OF(counted); i++) {
+        char first[64], last[64];
+        snprintf(first, sizeof first, "/message/usage/%s", counted[i]);
+        snprintf(last, sizeof last, "/usage/%s", counted[i]);
+        int n = atoi(json_at(e[0], first));
+        assert_true(n > 0);
+        assert_int_equal(atoi(json_at(e[6], last)), n);
+    }
     assert_string_equal(json_at(e[2], "/content_block"), "{\"type\":\"text\",\"text\":\"\"}");
     assert_string_equal(json_at(e[3], "/delta"),
                         "{\"type\":\"text_delta\",\"text\":\"\xf0\x9f\x98\x80\"}");
@@ -228,6 +237,53 @@ static void streams_parts(void **state) {
     answer_free(&whole);
 }
 
+/* ---- diagnostics ----------------------------------------------------------------------------- */
+
+#define TURN(first, more, id)                                                                      \
+    "{\"max_tokens\":400,\"messages\":[" USER(first) "," USER(                                     \
+        "second") "],\"diagnostics\":{"                                                            \
+                  "\"previous_message_id\":" id "}" more "}"
+
+/* Asks again, after a message with this id; compares the reason. The stub finds half of a prompt in
+ * its cache, whatever it is. */
+static void expect_reason(const char *body, const char *id, const char *reason) {
+    char text[1024];
+    snprintf(text, sizeof text, body, id);
+    answer a = client_post(MESSAGES, text);
+    assert_int_equal(a.status, 200);
+    if (reason)
+        assert_string_equal(at(&a, "/diagnostics/cache_miss_reason/type"), reason);
+    else
+        assert_string_equal(at(&a, "/diagnostics"), "null");
+    bool changed = reason && strstr(reason, "_changed");
+    if (changed)
+        assert_true(number(&a, "/diagnostics/cache_miss_reason/cache_missed_input_tokens") > 0);
+    answer_free(&a);
+}
+
+static void says_why_the_cache_missed(void **state) {
+    answer first =
+        client_post(MESSAGES, TURN("a rather long first question that is asked", "", "null"));
+    assert_string_equal(at(&first, "/diagnostics"), "null");
+    const char *id = at(&first, "/id");
+    expect_reason(TURN("another long first question that is asked", "", "%s"), id,
+                  "\"messages_changed\"");
+    expect_reason(TURN("a rather long first question that is asked", ",\"system\":\"Hm.\"", "%s"),
+                  id, "\"system_changed\"");
+    expect_reason(TURN("a rather long first question that is asked",
+                       ",\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]", "%s"),
+                  id, "\"tools_changed\"");
+    /* The stub lost half of it, and the request is not to blame. */
+    expect_reason(TURN("a rather long first question that is asked", "", "%s"), id,
+                  "\"unavailable\"");
+    expect_reason(TURN("a", "", "%s"), "\"msg_none\"", "\"previous_message_not_found\"");
+    answer_free(&first);
+    answer a = client_post(MESSAGES, ASK("hi", ",\"diagnostics\":{\"previous_message_id\":5}"));
+    assert_int_equal(a.status, 400);
+    assert_non_null(strstr(a.body, "previous_message_id"));
+    answer_free(&a);
+}
+
 static void breaks_a_stream_with_an_error(void **state) {
     answer a = client_post(MESSAGES, ASK("@gate;@break;", ",\"stream\":true"));
     char **e = stream_events(a.body);
@@ -262,6 +318,7 @@ int main(void) {
         cmocka_unit_test(counts_tokens),
         cmocka_unit_test(streams),
         cmocka_unit_test(streams_parts),
+        cmocka_unit_test(says_why_the_cache_missed),
         cmocka_unit_test(breaks_a_stream_with_an_error),
     };
     return cmocka_run_group_tests(tests, start, stop);
