@@ -11,6 +11,12 @@ typedef struct icp_logit_bias {
     float bias; /* added to the logit; -100 and less bans the token */
 } icp_logit_bias;
 
+/* A run of tokens that is not generated: where all but the last of it were, that one is banned. */
+typedef struct icp_ban {
+    const int32_t *tokens;
+    size_t n; /* at least 1 */
+} icp_ban;
+
 /* What a text must follow; made by the icp_grammar_from_… functions (incipit.h). */
 typedef struct icp_grammar icp_grammar;
 
@@ -47,6 +53,8 @@ typedef struct icp_request_opts {
     uint64_t seed; /* completion i of a request draws with (seed, i, position) */
     const icp_logit_bias *bias;
     size_t n_bias;
+    const icp_ban *bans;
+    size_t n_bans;
     int logprobs; /* -1: none; 0..20: of the chosen token and so many others */
 
     /* -- logits of the prompt -- */
@@ -147,8 +155,8 @@ typedef struct icp_usage { /* computed + cached = prompt, always */
     size_t respelled; /* prompt tokens that were exchanged for sampled ones (from_text) */
 } icp_usage;
 
-/*   PROMPT  token, chosen, top: of prompt token `position` (with prompt_logprobs)
- *   TOKEN   choice, token, text that became complete (may be empty), chosen, top
+/*   PROMPT  token, chosen, rank, top: of prompt token `position` (with prompt_logprobs)
+ *   TOKEN   choice, token, text that became complete (may be empty), chosen, rank, top
  *   FINISH  choice, finish, the last text, stop_index of a stop string
  *           both: usage, of which only prompt_tokens and cached_tokens are known yet
  *   DONE    usage; the last event of a request; finish is ICP_FINISH_ERROR with `error` set
@@ -161,6 +169,7 @@ typedef struct icp_event {
     const char *text; /* valid until the next call on this request */
     size_t text_len;
     icp_logprob chosen;
+    size_t rank; /* of chosen: 1, and how many are more likely */
     icp_logprob top[ICP_MAX_LOGPROBS];
     int n_top;
     enum icp_finish finish;

@@ -89,6 +89,7 @@ typedef struct sample_job {
     int32_t token;   /* out: the token, or an ICP_E code */
     bool logprobs;   /* chosen and top are wanted */
     icp_logprob chosen, top[ICP_MAX_LOGPROBS]; /* out */
+    size_t rank;                               /* out: of chosen */
     int n_top;                                 /* out */
     void *owner;                               /* the caller's */
 } sample_job;

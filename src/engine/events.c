@@ -5,7 +5,7 @@
 #include "engine_internal.h"
 
 typedef struct record { /* an icp_event without its arrays; of its usage, what is known early */
-    size_t position, text_len, n_prompt, n_cached;
+    size_t position, text_len, n_prompt, n_cached, rank;
     icp_logprob chosen;
     int32_t token, choice, stop_index, error;
     uint8_t kind, finish, n_top;
@@ -14,6 +14,7 @@ typedef struct record { /* an icp_event without its arrays; of its usage, what i
 int event_put(event_queue *q, const icp_event *event) {
     record r = {.position = event->position, .text_len = event->text_len, .chosen = event->chosen};
     r.n_prompt = event->usage.prompt_tokens, r.n_cached = event->usage.cached_tokens;
+    r.rank = event->rank;
     r.token = event->token, r.choice = event->choice;
     r.stop_index = event->stop_index, r.error = event->error;
     r.kind = (uint8_t)event->kind, r.finish = (uint8_t)event->finish;
@@ -65,6 +66,7 @@ bool event_take(event_queue *q, icp_event *event) {
     memcpy(&r, from, sizeof r);
     from += sizeof r;
     *event = (icp_event){.kind = r.kind, .choice = r.choice, .token = r.token};
+    event->rank = r.rank;
     event->position = r.position, event->chosen = r.chosen, event->n_top = r.n_top;
     event->finish = r.finish, event->stop_index = r.stop_index, event->error = r.error;
     event->usage.prompt_tokens = r.n_prompt, event->usage.cached_tokens = r.n_cached;

@@ -17,6 +17,8 @@ static size_t cost_of(const engine *e, const icp_request_opts *o) {
     for (size_t i = 0; i < o->n_stop; i++)
         size += A_STOP_BYTE * (strlen(o->stop[i]) + 1) + 3 * AN_ALLOCATION;
     size += e->limits.n_adapters * sizeof *o->adapter_scales;
+    for (size_t i = 0; i < o->n_bans; i++)
+        size += sizeof *o->bans + o->bans[i].n * sizeof(int32_t) + AN_ALLOCATION;
     size += (o->tenant ? strlen(o->tenant) : 0) + (o->salt ? strlen(o->salt) : 0);
     return size;
 }

@@ -50,6 +50,10 @@ static int check_sampling(const icp_request_opts *o, size_t n_vocab, icp_error *
         TRY(check_ids("logit_bias token", &o->bias[i].token, 1, n_vocab, err));
         TRY(check_float("logit_bias", o->bias[i].bias, -1e4f, 1e4f, err));
     }
+    for (size_t i = 0; i < o->n_bans; i++) {
+        if (o->bans[i].n == 0) return error_set(err, ICP_EINVALID, "banned run %zu is empty", i);
+        TRY(check_ids("banned token", o->bans[i].tokens, o->bans[i].n, n_vocab, err));
+    }
     return 0;
 }
 
@@ -152,11 +156,21 @@ static int keep_name(arena *memory, const char **name) {
     return keep(memory, name, strlen(*name) + 1, 1);
 }
 
+static int keep_bans(arena *memory, icp_request_opts *o) {
+    TRY(keep(memory, &o->bans, o->n_bans, sizeof *o->bans));
+    for (size_t i = 0; i < o->n_bans; i++) {
+        icp_ban *own = (icp_ban *)&o->bans[i]; /* just copied */
+        TRY(keep(memory, &own->tokens, own->n, sizeof *own->tokens));
+    }
+    return 0;
+}
+
 int request_copy_opts(const icp_request_opts *from, arena *memory, icp_request_opts *to) {
     *to = *from;
     TRY(keep(memory, &to->prompt, to->n_prompt, sizeof *to->prompt));
     TRY(keep(memory, &to->stop_tokens, to->n_stop_tokens, sizeof *to->stop_tokens));
     TRY(keep(memory, &to->bias, to->n_bias, sizeof *to->bias));
+    TRY(keep_bans(memory, to));
     TRY(keep_name(memory, &to->tenant));
     TRY(keep_name(memory, &to->salt));
     if (to->adapter_scales)

@@ -1,7 +1,8 @@
 /* From a row of logits to a token.
  *
  * In this order, and each a function of the row and the request alone:
- *   1. bias            logit += bias; a bias <= -100, and an end token before min_tokens: banned
+ *   1. bias            logit += bias; a bias <= -100, an end token before min_tokens, and the last
+ *                      token of a run that must not be generated: banned
  *   2. repetition      of tokens in prompt or output: logit > 0 ? logit / r : logit * r
  *      frequency       of tokens in the output: logit -= frequency * count
  *      presence        of tokens in the output: logit -= presence
@@ -133,6 +134,17 @@ static void apply_bias(const sampler *s, const sample_job *job) {
     ban(s, job->row, job->opts->stop_tokens, job->opts->n_stop_tokens);
 }
 
+static void apply_bans(const sample_job *job) {
+    const int32_t *end = job->tokens + job->n_tokens;
+    size_t n_output = job->n_tokens - job->n_prompt;
+    for (size_t i = 0; i < job->opts->n_bans; i++) {
+        const icp_ban *b = &job->opts->bans[i];
+        size_t before = b->n - 1;
+        if (before <= n_output && !memcmp(end - before, b->tokens, before * sizeof *end))
+            job->row[b->tokens[before]] = BANNED;
+    }
+}
+
 /* counts[id]: 0 for a token never seen, else 1 + how often it stands in the output. Walking the
  * tokens a second time applies each token's penalties once and leaves the counts at zero. */
 static void apply_penalties(const sample_job *job, uint32_t *counts) {
@@ -175,6 +187,12 @@ static int apply_grammar(const sampler *s, const sample_job *job, uint64_t *allo
     return 0;
 }
 
+static size_t find_rank(const sampler *s, const float *row, int32_t token) {
+    size_t rank = 1;
+    for (size_t id = 0; id < s->n_vocab; id++) rank += row[id] > row[token];
+    return rank;
+}
+
 static int32_t find_first(const float *row, float value) {
     int32_t id = 0;
     while (row[id] != value) id++;
@@ -183,6 +201,7 @@ static int32_t find_first(const float *row, float value) {
 
 static int32_t choose(sampler *s, sample_job *job, scratch *t) {
     apply_bias(s, job);
+    apply_bans(job);
     apply_penalties(job, t->counts);
     if (job->matcher) TRY(apply_grammar(s, job, t->allowed));
     const icp_request_opts *o = job->opts;
@@ -209,6 +228,7 @@ void sampler_run(sampler *s, sample_job *job, int thread) {
     job->token = job->known >= 0 ? job->known : choose(s, job, t);
     if (job->token < 0 || !job->logprobs) return;
     job->chosen.token = job->token;
+    job->rank = find_rank(s, t->raw, job->token);
     job->chosen.logprob = (float)(t->raw[job->token] - log_sum);
     for (int i = 0; i < job->n_top; i++)
         job->top[i].logprob = (float)(t->raw[job->top[i].token] - log_sum);

@@ -71,6 +71,7 @@ static int post_token(sequence *s, const sample_job *drawn, const buf *text) {
                        .text = text->data,
                        .text_len = text->len,
                        .chosen = drawn->chosen,
+                       .rank = drawn->rank,
                        .n_top = drawn->n_top,
                        .usage = early_usage(s->request),
                        .stop_index = -1};

@@ -263,6 +263,7 @@ static int post_prompt(const sample_job *job, sequence *s) {
                        .token = job->token,
                        .position = job->position,
                        .chosen = job->chosen,
+                       .rank = job->rank,
                        .n_top = job->n_top,
                        .stop_index = -1};
     for (int i = 0; i < job->n_top; i++) event.top[i] = job->top[i];

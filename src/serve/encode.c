@@ -156,3 +156,33 @@ void put_prompt_token_ids(const generation *g, buf *out, const choice *c) {
     for (size_t i = 0; i < ids->n; i++) buf_printf(out, "%s%d", i ? "," : "", ids->id[i]);
     buf_putc(out, ']');
 }
+
+static void put_ranked(const generation *g, buf *out, const icp_logprob *p, size_t rank) {
+    size_t len = 0;
+    char *text = token_bytes(g, p->token, &len);
+    out->failed |= !text;
+    buf_printf(out, "\"%d\":{\"logprob\":", p->token);
+    put_logprob(out, p->logprob);
+    buf_printf(out, ",\"rank\":%zu,\"decoded_token\":", rank);
+    put_json_string(out, text, len);
+    buf_putc(out, '}');
+    icp_free(text);
+}
+
+void add_prompt_logprob(const generation *g, buf *to, const icp_event *e) {
+    buf_puts(to, ",{");
+    put_ranked(g, to, &e->chosen, e->rank);
+    for (int i = 0; i < e->n_top; i++) {
+        if (e->top[i].token == e->chosen.token) continue;
+        buf_putc(to, ',');
+        put_ranked(g, to, &e->top[i], (size_t)i + 1);
+    }
+    buf_putc(to, '}');
+}
+
+void put_prompt_logprobs(const generation *g, buf *out, const choice *c) {
+    if (g->opts.prompt_logprobs < 0) return;
+    buf_puts(out, ",\"prompt_logprobs\":[null");
+    buf_put(out, c->prompt->listed.data, c->prompt->listed.len);
+    buf_putc(out, ']');
+}

@@ -61,6 +61,7 @@ void generation_free(generation **ref) {
         icp_tokens_free(&g->prompts[i].ids);
         mem_free(g->prompts[i].echo);
         free_logprobs(&g->prompts[i].logprobs);
+        buf_fini(&g->prompts[i].listed);
     }
     for (size_t i = 0; g->choices && i < count_choices(g); i++) {
         output_fini(&g->choices[i]);
@@ -91,6 +92,10 @@ static bool fit(const generation *g, const prompt *p, icp_request_opts *opts, re
     return true;
 }
 
+static bool echoes_logprobs(const generation *g) {
+    return g->echo && g->opts.logprobs >= 0;
+}
+
 /* Submits one prompt: 0, ICP_EAGAIN when others must finish first, or another code with *error. */
 static int submit(generation *g, prompt *p, reply *error) {
     icp_request_opts opts = g->opts.request;
@@ -99,6 +104,8 @@ static int submit(generation *g, prompt *p, reply *error) {
     opts.n_prompt = p->ids.n;
     opts.tenant = g->call->tenant;
     opts.from_text = p->from_text;
+    opts.logprobs = MAX(g->opts.logprobs, g->opts.prompt_logprobs);
+    opts.prompt_logprobs = echoes_logprobs(g) || g->opts.prompt_logprobs >= 0;
     opts.wake = call_wake_arg;
     opts.wake_arg = g->call;
     icp_error err = {0};
@@ -119,8 +126,7 @@ static void submit_more(generation *g, reply *error) {
         prompt *p = &g->prompts[g->n_submitted];
         if (submit(g, p, error) < 0) return;
         /* The engine says nothing about the first token of a prompt: it has no probability. */
-        if (g->opts.request.prompt_logprobs)
-            g->dialect->add_logprob(g, &p->logprobs, p->ids.id[0], NULL);
+        if (echoes_logprobs(g)) g->dialect->add_logprob(g, &p->logprobs, p->ids.id[0], NULL);
         g->n_submitted++;
     }
     json_object_put(g->body);
@@ -172,7 +178,7 @@ static void take_token(generation *g, choice *c, const icp_event *e) {
     if (!c->begun) begin_choice(g, c, &e->usage);
     g->n_generated++;
     if (g->opts.return_tokens) buf_printf(&c->tokens, "%s%d", c->tokens.len ? "," : "", e->token);
-    if (g->opts.request.logprobs >= 0) g->dialect->add_logprob(g, &c->logprobs, e->token, e);
+    if (g->opts.logprobs >= 0) g->dialect->add_logprob(g, &c->logprobs, e->token, e);
     take_text(g, c, e);
     output_flush(g, c);
 }
@@ -208,13 +214,28 @@ static void take_done(generation *g, prompt *p, const icp_event *e) {
         submit_more(g, &g->failure);
 }
 
-static void take_event(generation *g, prompt *p, const icp_event *e) {
+/* The engine tells as many as the greater of both wishes. */
+static void limit_top(icp_event *e, int wanted) {
+    e->n_top = MIN(e->n_top, MAX(wanted, 0));
+}
+
+static void take_prompt(generation *g, prompt *p, icp_event *e) {
+    int n = e->n_top;
+    limit_top(e, g->opts.prompt_logprobs);
+    if (g->opts.prompt_logprobs >= 0) add_prompt_logprob(g, &p->listed, e);
+    e->n_top = n;
+    limit_top(e, g->opts.logprobs);
+    if (echoes_logprobs(g)) g->dialect->add_logprob(g, &p->logprobs, e->token, e);
+}
+
+static void take_event(generation *g, prompt *p, icp_event *e) {
     size_t first = (size_t)(p - g->prompts) * (size_t)g->opts.request.n;
     switch (e->kind) {
     case ICP_EVENT_PROMPT:
-        g->dialect->add_logprob(g, &p->logprobs, e->token, e);
+        take_prompt(g, p, e);
         break;
     case ICP_EVENT_TOKEN:
+        limit_top(e, g->opts.logprobs);
         take_token(g, &g->choices[first + (size_t)e->choice], e);
         break;
     case ICP_EVENT_FINISH:

@@ -21,7 +21,10 @@ typedef struct generate_opts {
     icp_tokens stop_tokens;
     icp_logit_bias *bias;
     float *lora;
-    int max_tokens; /* -1: not said */
+    icp_ban *bans;                 /* request.n_bans of them, whose tokens are those of */
+    icp_tokens *banned;            /* … these */
+    int max_tokens;                /* -1: not said */
+    int logprobs, prompt_logprobs; /* -1: none; else so many beside the token itself */
     bool stream, include_usage, continuous_usage, skip_special;
     bool return_tokens; /* answers tell token ids too */
     bool diagnostics;   /* the answer says why prompt tokens were computed */
@@ -56,7 +59,8 @@ typedef struct prompt {
     bool from_text; /* the client sent text, not ids */
     char *echo;     /* its text, when the answer repeats it */
     size_t echo_len;
-    logprobs logprobs;         /* of its tokens, when asked for */
+    logprobs logprobs;         /* of its tokens, when the answer repeats it */
+    buf listed;                /* the same as vLLM tells them, when asked for */
     icp_request *request;      /* NULL before it is submitted and when it is done */
     size_t n_tokens, n_cached; /* as the engine found it; from its first event of a choice on */
 } prompt;
@@ -209,6 +213,10 @@ void put_timings(buf *out, const icp_usage *u);
  * choice ,"prompt_token_ids":[…]. */
 void put_token_ids(const generation *g, buf *out, const choice *c);
 void put_prompt_token_ids(const generation *g, buf *out, const choice *c);
+/* Appends ,"prompt_logprobs":[null,{"ID":{"logprob":…,"rank":…,"decoded_token":…},…},…] when they
+ * are wanted; and a token to such a list. */
+void put_prompt_logprobs(const generation *g, buf *out, const choice *c);
+void add_prompt_logprob(const generation *g, buf *to, const icp_event *event);
 
 /* ---- completions (prompts.c, fim.c) --------------------------------------------------------- */
 

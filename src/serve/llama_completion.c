@@ -40,7 +40,7 @@ static void put_tokens(const generation *g, buf *out, const choice *c) {
     buf_puts(out, ",\"tokens\":[");
     buf_put(out, c->tokens.data, c->tokens.len);
     buf_putc(out, ']');
-    if (g->opts.request.logprobs < 0) return;
+    if (g->opts.logprobs < 0) return;
     buf_puts(out, ",\"completion_probabilities\":[");
     buf_put(out, c->logprobs.list[0].data, c->logprobs.list[0].len);
     buf_putc(out, ']');

@@ -45,6 +45,31 @@ void props_reply(call *c) {
     c->reply.status = 200;
 }
 
+static void put_token_name(const server *s, buf *out, const char *before, int32_t id) {
+    if (id >= 0)
+        put_token_text(s, out, before, id);
+    else
+        buf_printf(out, "%snull", before);
+}
+
+/* vLLM's: what lm-eval asks for before it scores by the server's own tokenizer. */
+void tokenizer_info_reply(call *c) {
+    const server *s = c->server;
+    const char *source = icp_model_template(s->model);
+    buf *out = &c->reply.body;
+    buf_printf(out, "{\"tokenizer_class\":\"incipit\",\"model_max_length\":%zu",
+               icp_model_get_info(s->model)->n_ctx);
+    put_token_name(s, out, ",\"bos_token\":", icp_token_bos(s->model));
+    put_token_name(s, out, ",\"eos_token\":", icp_token_eos(s->model));
+    buf_puts(out, ",\"pad_token\":null,\"chat_template\":");
+    if (source)
+        put_string_member(out, "", source);
+    else
+        buf_puts(out, "null");
+    buf_putc(out, '}');
+    c->reply.status = 200;
+}
+
 /* Nothing is bound to a slot here; so many as compute together are shown, and busy are as many of
  * them as do. */
 void slots_reply(call *c) {

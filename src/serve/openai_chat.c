@@ -13,7 +13,7 @@ static void put_head(const generation *g, buf *out, const char *object) {
 }
 
 static void put_logprobs(const generation *g, buf *out, const choice *c) {
-    if (g->opts.request.logprobs < 0) {
+    if (g->opts.logprobs < 0) {
         buf_puts(out, ",\"logprobs\":null");
         return;
     }
@@ -168,6 +168,7 @@ static void put_whole(generation *g, buf *out) {
     }
     buf_putc(out, ']');
     put_prompt_token_ids(g, out, &g->choices[0]);
+    put_prompt_logprobs(g, out, &g->choices[0]);
     buf_puts(out, ",\"usage\":");
     put_usage(g, out);
     put_cache_diagnostics(g, out);
@@ -202,7 +203,7 @@ generation *chat_generation(call *c, const dialect *d, json_object *body) {
     }
     generation *g = generation_new(c, d, body, 1);
     if (!g) return NULL;
-    if (own.logprobs) g->opts.request.logprobs = own.top_logprobs;
+    if (own.logprobs) g->opts.logprobs = own.top_logprobs;
     g->prompts[0].from_text = true;
     tool_choice tools;
     bool ok = tool_choice_read(&tools, body, &c->reply) &&

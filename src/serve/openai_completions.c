@@ -74,7 +74,7 @@ static void put_logprobs(const generation *g, buf *out, const logprobs *first,
     static const char *const names[N_LISTS] = {"tokens", "token_logprobs", "top_logprobs",
                                                "text_offset"};
     buf_puts(out, ",\"logprobs\":");
-    if (g->opts.request.logprobs < 0) {
+    if (g->opts.logprobs < 0) {
         buf_puts(out, "null");
         return;
     }
@@ -152,6 +152,7 @@ static void put_whole(generation *g, buf *out) {
         put_logprobs(g, out, g->echo ? &p->logprobs : NULL, &c->logprobs);
         put_token_ids(g, out, c);
         put_prompt_token_ids(g, out, c);
+        put_prompt_logprobs(g, out, c);
         buf_printf(out, ",\"finish_reason\":\"%s\"}", finish_reason(c));
     }
     buf_puts(out, "],\"usage\":");

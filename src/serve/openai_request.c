@@ -21,6 +21,7 @@ static const field scalars[] = {
     {"temperature", FIELD_FLOAT, AT(request.temperature), 0, 100},
     {"top_p", FIELD_FLOAT, AT(request.top_p), 0, 1},
     {"min_p", FIELD_FLOAT, AT(request.min_p), 0, 1},
+    {"prompt_logprobs", FIELD_INT, AT(prompt_logprobs), 0, ICP_MAX_LOGPROBS},
     {"top_k", FIELD_INT, AT(request.top_k), -1, INT_MAX},
     {"repetition_penalty", FIELD_FLOAT, AT(request.repetition_penalty), 0.01, 100},
     {"presence_penalty", FIELD_FLOAT, AT(request.presence_penalty), -2, 2},
@@ -39,7 +40,6 @@ static const field stream_scalars[] = {
 
 /* Fields that are fine as long as they say nothing: absent, null, false, "" or empty. */
 static const char *const unsupported[] = {
-    "prompt_logprobs",
     "use_beam_search",
     "functions",
 };
@@ -186,6 +186,10 @@ static bool settle(generate_opts *o, reply *error) {
     if (r->top_k < 0) r->top_k = 0;
     if (r->top_p == 0) r->top_k = 1; /* nothing but the best */
     r->keep_special = !o->skip_special;
+    if (o->stream && o->prompt_logprobs >= 0)
+        return reply_error(error, 400, "invalid_value", "prompt_logprobs",
+                           "'prompt_logprobs' is only allowed when 'stream' is false."),
+               false;
     if (o->max_tokens < 0 || r->min_tokens <= o->max_tokens) return true;
     reply_error(error, 400, "invalid_value", "min_tokens",
                 "Invalid value for 'min_tokens': %d is more than max_tokens (%d).", r->min_tokens,
@@ -194,7 +198,8 @@ static bool settle(generate_opts *o, reply *error) {
 }
 
 bool generate_opts_read(generate_opts *o, json_object *body, size_t n_vocab, reply *error) {
-    *o = (generate_opts){.max_tokens = -1, .skip_special = true};
+    *o = (generate_opts){
+        .max_tokens = -1, .logprobs = -1, .prompt_logprobs = -1, .skip_special = true};
     icp_request_opts_init(&o->request);
     return fields_read(body, "", scalars, COUNT_OF(scalars), o, error) &&
            read_stream_options(o, body, error) && read_strings(o, body, error) &&
@@ -210,5 +215,8 @@ void generate_opts_fini(generate_opts *o) {
     icp_grammar_free(&o->request.grammar);
     mem_free(o->bias);
     mem_free(o->lora);
+    for (size_t i = 0; i < o->request.n_bans; i++) icp_tokens_free(&o->banned[i]);
+    mem_free(o->banned);
+    mem_free(o->bans);
     *o = (generate_opts){0};
 }

@@ -81,8 +81,7 @@ static size_t count_prompts(json_object *value, reply *error) {
 static bool settle(generation *g, const struct own *own, reply *error) {
     icp_request_opts *r = &g->opts.request;
     g->echo = own->echo;
-    r->logprobs = own->logprobs;
-    r->prompt_logprobs = own->echo && own->logprobs >= 0;
+    g->opts.logprobs = own->logprobs;
     if (g->opts.max_tokens < 0) g->opts.max_tokens = MAX(DEFAULT_MAX_TOKENS, r->min_tokens);
     if (own->best_of && own->best_of != r->n)
         reply_error(error, 400, "unsupported", "best_of",

@@ -26,6 +26,7 @@ static const route routes[] = {
     {"/models", .v1 = true, .get = models_reply},
     {"/models/", .v1 = true, .get = model_reply},
     {"/tokenize", .v1 = true, .post = tokenize_reply},
+    {"/tokenizer_info", .get = tokenizer_info_reply},
     {"/detokenize", .v1 = true, .post = detokenize_reply},
     {"/cache", .slow = true, .get = cache_reply, .drop = cache_drop_reply},
     {"/cache/why", .post = cache_why_start},

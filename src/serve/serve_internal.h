@@ -172,6 +172,7 @@ void lora_reply(call *c);
 void lora_apply(call *c, json_object *body);
 
 void props_reply(call *c);
+void tokenizer_info_reply(call *c);
 void slots_reply(call *c);
 void apply_template_reply(call *c, json_object *body);
 void no_embeddings_reply(call *c, json_object *body);

@@ -1,9 +1,9 @@
-/* Fields of vLLM that speak of single tokens. Bans are biases: the engine knows nothing else. */
+/* Fields of vLLM that speak of tokens. */
 #include <string.h>
 
 #include "generation.h"
 
-enum { BAN = -100 };
+enum { BAN = -100, MAX_BAD_WORDS = 1024 };
 
 static bool no_memory(reply *error) {
     reply_error(error, 503, NULL, NULL, "Out of memory.");
@@ -35,33 +35,34 @@ static bool read_allowed(generate_opts *o, json_object *body, size_t n_vocab, re
     return ok;
 }
 
-/* A word at the beginning of a text and after a blank: two tokens, or more than can be banned. */
+/* Bans one spelling of a word. */
+static bool ban_tokens(generate_opts *o, const icp_model *model, const char *text, size_t len,
+                       reply *error) {
+    icp_tokens *ids = &o->banned[o->request.n_bans];
+    icp_error err = {0};
+    if (len == 0)
+        reply_error(error, 400, "invalid_value", "bad_words",
+                    "Invalid value for 'bad_words': a word is empty.");
+    else if (icp_tokenize(model, text, len, false, false, ids, &err) < 0)
+        reply_icp_error(error, &err, "bad_words");
+    else
+        o->bans[o->request.n_bans++] = (icp_ban){ids->id, ids->n};
+    return !error->status;
+}
+
+/* At the beginning of a text, and after a blank. */
 static bool ban_word(generate_opts *o, json_object *word, const icp_model *model, reply *error) {
-    buf spaced = {0};
     if (!json_object_is_type(word, json_type_string))
         return reply_error(error, 400, "invalid_type", "bad_words",
                            "Invalid type for 'bad_words': expected strings, got %s.",
                            json_kind(word)),
                false;
+    buf spaced = {0};
     buf_putc(&spaced, ' ');
     buf_put(&spaced, json_object_get_string(word), (size_t)json_object_get_string_len(word));
-    bool ok = !spaced.failed || no_memory(error);
-    for (size_t skip = 0; ok && skip < 2; skip++) {
-        icp_tokens ids = {0};
-        icp_error err = {0};
-        ok = icp_tokenize(model, spaced.data + skip, spaced.len - skip, false, false, &ids, &err) ==
-             0;
-        if (!ok) reply_icp_error(error, &err, "bad_words");
-        if (ok && ids.n == 1 && (ok = grow(o, 1, error)))
-            o->bias[o->request.n_bias++] = (icp_logit_bias){ids.id[0], BAN};
-        if (ok && ids.n != 1 && skip == 1) {
-            reply_error(error, 400, "unsupported", "bad_words",
-                        "'bad_words': \"%.60s\" has %zu tokens; only words of one can be banned.",
-                        spaced.data + 1, ids.n);
-            ok = false;
-        }
-        icp_tokens_free(&ids);
-    }
+    bool ok = spaced.failed ? no_memory(error)
+                            : ban_tokens(o, model, spaced.data + 1, spaced.len - 1, error) &&
+                                  ban_tokens(o, model, spaced.data, spaced.len, error);
     buf_fini(&spaced);
     return ok;
 }
@@ -69,9 +70,18 @@ static bool ban_word(generate_opts *o, json_object *word, const icp_model *model
 static bool read_bad_words(generate_opts *o, json_object *body, const icp_model *model,
                            reply *error) {
     json_object *list = field_of_type(body, "bad_words", json_type_array, error);
-    for (size_t i = 0; list && i < json_object_array_length(list); i++)
+    size_t n = list ? json_object_array_length(list) : 0;
+    if (n > MAX_BAD_WORDS)
+        return reply_error(error, 400, "invalid_value", "bad_words",
+                           "Invalid value for 'bad_words': at most %d words.", MAX_BAD_WORDS),
+               false;
+    if (!n) return !error->status;
+    o->request.bans = o->bans = mem_zero(2 * n, sizeof *o->bans);
+    o->banned = mem_zero(2 * n, sizeof *o->banned);
+    if (!o->bans || !o->banned) return no_memory(error);
+    for (size_t i = 0; i < n; i++)
         if (!ban_word(o, json_object_array_get_idx(list, i), model, error)) return false;
-    return !error->status;
+    return true;
 }
 
 bool token_fields_read(generate_opts *o, json_object *body, const icp_model *model, reply *error) {

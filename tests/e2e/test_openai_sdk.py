@@ -140,6 +140,14 @@ def test_logit_bias(client, server):
     assert forced.choices[0].text == piece * 3
 
 
+def test_bad_words(client, server):
+    """A word of several tokens goes, its beginning alone may stay."""
+    plain = chat(client, max_tokens=60).choices[0].message.content
+    word = next(w for w in plain.split() if len(server.tokenize(" " + w)) > 1 and w.isalpha())
+    a = chat(client, max_tokens=60, extra_body={"bad_words": [word]})
+    assert word not in a.choices[0].message.content and word in plain
+
+
 def test_top_k_one_is_greedy(client):
     a = chat(client, temperature=2.0, extra_body={"top_k": 1})
     assert a.choices[0].message.content == chat(client).choices[0].message.content
@@ -227,6 +235,23 @@ def test_echo_is_not_spoiled_by_the_cache(client):
     first = complete(client, prompt, echo=True, logprobs=3, max_tokens=4)
     second = complete(client, prompt, echo=True, logprobs=3, max_tokens=4)
     assert first.choices[0] == second.choices[0]
+
+
+def test_prompt_logprobs(client):
+    """What vLLM calls so says the same as echo, and how likely each token was among all."""
+    prompt = "The cat sat on the mat, and the dog lay in the house."
+    echoed = complete(client, prompt, echo=True, logprobs=3, max_tokens=0).choices[0].logprobs
+    a = complete(client, prompt, extra_body={"prompt_logprobs": 3, "return_token_ids": True}).choices[0]
+    assert a.prompt_logprobs[0] is None and a.logprobs is None and len(a.text) > 3
+    for token, said, wanted, top in zip(
+        a.prompt_token_ids[1:], a.prompt_logprobs[1:], echoed.token_logprobs[1:], echoed.top_logprobs[1:]
+    ):
+        own = said[str(token)]
+        assert own["logprob"] == wanted and {v["decoded_token"]: v["logprob"] for v in said.values()} == top
+        above = sum(v["logprob"] > wanted for v in said.values())
+        assert own["rank"] == above + 1 if own["rank"] <= 3 else above == 3
+    chat_answer = chat(client, extra_body={"prompt_logprobs": 0})
+    assert len(chat_answer.prompt_logprobs) == chat_answer.usage.prompt_tokens
 
 
 # ---- prompts ----

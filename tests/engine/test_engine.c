@@ -516,6 +516,9 @@ static void test_prompt_logprobs(void **unused) {
         assert_int_equal(above, 2);
         float gap = row[e.top[0].token] - row[prompt[next]];
         assert_float_equal(e.top[0].logprob - e.chosen.logprob, gap, 1e-4f);
+        size_t rank = 1;
+        for (int i = 0; i < FAKE_VOCAB; i++) rank += row[i] > row[prompt[next]];
+        assert_int_equal(e.rank, rank);
         next++;
         if (next == LEN) o.n_prompt = 0; /* all were seen */
     }

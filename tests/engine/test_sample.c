@@ -77,6 +77,13 @@ static void slow_penalties(const sample_job *job, float *row) {
         float *logit = &row[o->bias[i].token];
         *logit = o->bias[i].bias <= -100 ? -INFINITY : *logit + o->bias[i].bias;
     }
+    for (size_t i = 0; i < o->n_bans; i++) {
+        const int32_t *run = o->bans[i].tokens;
+        size_t n = o->bans[i].n, same = 0;
+        for (size_t k = 1; k < n && job->n_tokens - k >= job->n_prompt; k++)
+            same += job->tokens[job->n_tokens - k] == run[n - 1 - k];
+        if (same == n - 1) row[run[n - 1]] = -INFINITY;
+    }
     for (int32_t id = 0; id < VOCAB; id++) {
         int in_prompt = 0, in_output = 0;
         for (size_t i = 0; i < job->n_tokens; i++)
@@ -159,6 +166,20 @@ static void random_opts(icp_request_opts *o, icp_logit_bias *bias) {
     o->bias = bias;
 }
 
+/* Runs of up to four tokens; their beginnings are often what stands at the end. */
+static void random_bans(icp_request_opts *o, icp_ban *bans, int32_t (*runs)[4],
+                        const int32_t *tokens, size_t n_tokens) {
+    o->bans = bans;
+    o->n_bans = (size_t)(rand() % 4);
+    for (size_t i = 0; i < o->n_bans; i++) {
+        size_t n = 1 + (size_t)rand() % 4;
+        bool known = rand() % 4 && n <= n_tokens;
+        for (size_t k = 0; k < n; k++)
+            runs[i][k] = known && k + 1 < n ? tokens[n_tokens - (n - 1) + k] : rand() % VOCAB;
+        bans[i] = (icp_ban){runs[i], n};
+    }
+}
+
 static void test_against_full_sort(void **unused) {
     sampler *s;
     assert_int_equal(sampler_open(VOCAB, 1, NULL, 0, &s), 0);
@@ -174,6 +195,9 @@ static void test_against_full_sort(void **unused) {
         memcpy(slow_row, row, sizeof row);
         size_t n_prompt = 1 + (size_t)rand() % 30, n = n_prompt + (size_t)rand() % 20;
         for (size_t i = 0; i < n; i++) tokens[i] = rand() % (rand() % 2 ? 10 : VOCAB);
+        icp_ban bans[4];
+        int32_t runs[4][4];
+        random_bans(&o, bans, runs, tokens, n);
         sample_job job = {.row = row,
                           .opts = &o,
                           .tokens = tokens,

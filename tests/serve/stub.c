@@ -188,6 +188,9 @@ static void record(const icp_request_opts *o) {
     for (size_t i = 0; i < o->n_adapter_scales && i < STUB_ADAPTERS; i++)
         seen.scales[i] = o->adapter_scales[i];
     if (o->n_bias) seen.bias_token = o->bias[0].token, seen.bias = o->bias[0].bias;
+    const icp_ban *last = o->n_bans ? &o->bans[o->n_bans - 1] : NULL;
+    for (size_t i = 0; last && i < last->n && i + 1 < sizeof seen.banned; i++)
+        seen.banned[i] = (char)last->tokens[i];
     pthread_mutex_unlock(&world);
 }
 
@@ -292,6 +295,7 @@ static icp_usage early_usage(const icp_request *r) {
 static void set_logprobs(icp_request *r, icp_event *e, int32_t token) {
     e->token = token;
     e->chosen = (icp_logprob){token, -0.5f};
+    e->rank = 1;
     for (e->n_top = 0; e->n_top < r->opts.logprobs; e->n_top++)
         e->top[e->n_top] = (icp_logprob){token + e->n_top, -0.5f - (float)e->n_top};
 }

@@ -38,6 +38,7 @@ typedef struct stub_seen {
     char tenant[64], salt[64], stop[2][32];
     int32_t stop_token, bias_token;
     float bias, scales[STUB_ADAPTERS];
+    char banned[32]; /* the last run, as text */
 } stub_seen;
 stub_seen stub_last(void);
 

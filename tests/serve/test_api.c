@@ -137,6 +137,12 @@ static void answers_bad_requests(void **state) {
         {COMPLETIONS, "{\"prompt\":\"a\",\"best_of\":3}", 400, "best_of", "unsupported"},
         {COMPLETIONS, "{\"prompt\":\"a\",\"echo\":1}", 400, "echo", "invalid_type"},
         {COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":true}", 400, "logprobs", "invalid_type"},
+        {COMPLETIONS, "{\"prompt\":\"a\",\"prompt_logprobs\":21}", 400, "prompt_logprobs",
+         "invalid_value"},
+        {COMPLETIONS, "{\"prompt\":\"a\",\"prompt_logprobs\":-1}", 400, "prompt_logprobs",
+         "invalid_value"},
+        {CHAT, SAY("x", ",\"prompt_logprobs\":1,\"stream\":true"), 400, "prompt_logprobs",
+         "invalid_value"},
         {COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":21}", 400, "logprobs", "invalid_value"},
         {"/tokenize", "{}", 400, "content", "missing_field"},
         {"/tokenize", "{\"content\":[1]}", 400, "content", "invalid_type"},
@@ -475,6 +481,35 @@ static void echoes_with_logprobs(void **state) {
     answer_free(&a);
 }
 
+/* What the stub says of a prompt token: -0.5 for itself, and less for those after it. */
+static void tells_prompt_logprobs(void **state) {
+#define ITEM(id, logprob, rank, text)                                                              \
+    "\"" id "\":{\"logprob\":" logprob ",\"rank\":" rank ",\"decoded_token\":\"" text "\"}"
+    static const char want[] =
+        "[null,{" ITEM("98", "-0.5", "1", "b") "," ITEM("99", "-1.5", "2", "c") "}]";
+    answer a = client_post(COMPLETIONS,
+                           "{\"prompt\":\"ab\",\"prompt_logprobs\":2,\"max_tokens\":1,\"n\":2}");
+    assert_int_equal(a.status, 200);
+    assert_string_equal(at(&a, "/choices/0/prompt_logprobs"), want);
+    assert_string_equal(at(&a, "/choices/1/prompt_logprobs"), want);
+    assert_string_equal(at(&a, "/choices/0/logprobs"), "null");
+    assert_string_equal(at(&a, "/choices/0/text"), "\"H\"");
+    answer_free(&a);
+    /* Each wish has its own number of others. */
+    a = client_post(COMPLETIONS, "{\"prompt\":\"ab\",\"prompt_logprobs\":0,\"logprobs\":2,"
+                                 "\"echo\":true,\"max_tokens\":1}");
+    assert_string_equal(at(&a, "/choices/0/prompt_logprobs"),
+                        "[null,{" ITEM("98", "-0.5", "1", "b") "}]");
+    assert_string_equal(at(&a, "/choices/0/logprobs/top_logprobs"),
+                        "[null,{\"b\":-0.5,\"c\":-1.5},{\"H\":-0.5,\"I\":-1.5}]");
+    answer_free(&a);
+    a = client_post(CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                          "\"prompt_logprobs\":1,\"max_tokens\":1}");
+    assert_memory_equal(at(&a, "/prompt_logprobs"), "[null,{", 7);
+    assert_string_equal(at(&a, "/choices/0/logprobs"), "null");
+    answer_free(&a);
+}
+
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static int start(void **state) {
@@ -510,6 +545,7 @@ int main(void) {
         cmocka_unit_test(takes_every_form_of_prompt),
         cmocka_unit_test(runs_more_prompts_than_the_queue_takes),
         cmocka_unit_test(echoes_with_logprobs),
+        cmocka_unit_test(tells_prompt_logprobs),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

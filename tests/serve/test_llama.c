@@ -208,13 +208,26 @@ static void bans_tokens(void **state) {
     answer_free(&a);
     a = client_post(COMPLETIONS, "{\"prompt\":\"x\",\"bad_words\":[\"q\"]}");
     assert_int_equal(a.status, 200);
-    assert_int_equal(stub_last().bias_token, 'q'); /* with a blank before it has two tokens */
+    assert_int_equal(stub_last().opts.n_bans, 2); /* as it is, and with a blank before */
+    assert_string_equal(stub_last().banned, " q");
     answer_free(&a);
-    check_error(COMPLETIONS, "{\"prompt\":\"x\",\"bad_words\":[\"two\"]}", 400, "bad_words");
+    a = client_post(COMPLETIONS, "{\"prompt\":\"x\",\"bad_words\":[\"q\",\"two\"]}");
+    assert_int_equal(stub_last().opts.n_bans, 4);
+    assert_string_equal(stub_last().banned, " two");
+    answer_free(&a);
+    check_error(COMPLETIONS, "{\"prompt\":\"x\",\"bad_words\":[\"\"]}", 400, "bad_words");
     check_error(COMPLETIONS, "{\"prompt\":\"x\",\"bad_words\":[5]}", 400, "bad_words");
     check_error(COMPLETIONS, "{\"prompt\":\"x\",\"allowed_token_ids\":[300]}", 400,
                 "allowed_token_ids");
     check_error(COMPLETIONS, "{\"prompt\":\"x\",\"session_id\":5}", 400, "session_id");
+}
+
+static void tells_of_the_tokenizer(void **state) {
+    answer a = client_ask("GET", "/tokenizer_info", "", NULL);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(at(&a, "/eos_token"), at(&a, "/pad_token")); /* the stub has neither */
+    assert_int_equal(atoi(at(&a, "/model_max_length")), STUB_CTX);
+    answer_free(&a);
 }
 
 /* ---- Ollama ---------------------------------------------------------------------------------- */
@@ -251,10 +264,15 @@ int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adapters),    cmocka_unit_test(completes),
-        cmocka_unit_test(streams),     cmocka_unit_test(answers_probes),
-        cmocka_unit_test(refuses),     cmocka_unit_test(tells_token_ids),
-        cmocka_unit_test(bans_tokens), cmocka_unit_test(lets_itself_be_discovered),
+        cmocka_unit_test(adapters),
+        cmocka_unit_test(completes),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(answers_probes),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(tells_token_ids),
+        cmocka_unit_test(bans_tokens),
+        cmocka_unit_test(tells_of_the_tokenizer),
+        cmocka_unit_test(lets_itself_be_discovered),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
