@@ -35,7 +35,9 @@ typedef struct icp_model_opts {
     int n_threads;   /* 0: one for each processor this process may use */
     void (*progress)(void *arg, double done);
     void *progress_arg;
-    bool vocab_only;             /* text functions only: no weights are read */
+    bool pin_threads; /* each to a processor of its own; ICP_EINVALID: there are fewer */
+    bool lock;        /* weights stay in memory, whatever else needs it; ICP_ELIMIT: may not be */
+    bool vocab_only;  /* text functions only: no weights are read */
     const icp_adapter *adapters; /* n_adapters */
     size_t n_adapters;
 } icp_model_opts;

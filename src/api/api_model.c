@@ -86,6 +86,7 @@ static int open_vocab(icp_model *m, const gguf *g, icp_error *err) {
 
 static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts, icp_error *err) {
     model_opts mo = {.n_ctx = opts->n_ctx,
+                     .lock = opts->lock,
                      .pool = m->pool,
                      .progress = opts->progress,
                      .progress_arg = opts->progress_arg};
@@ -167,6 +168,9 @@ static int open_all(icp_model *m, const gguf *g, const icp_model_opts *opts, icp
     if (pool_open(opts->n_threads > 0 ? opts->n_threads : cpu_count(), &m->pool) < 0)
         return error_set(err, ICP_ENOMEM, "cannot start threads");
     m->info.n_threads = pool_threads(m->pool);
+    if (opts->pin_threads && !pool_pin(m->pool))
+        return error_set(err, ICP_EINVALID, "%d threads cannot be pinned to %d processors",
+                         m->info.n_threads, cpu_count());
     TRY(open_weights(m, g, opts, err));
     return open_adapters(m, opts, err);
 }

@@ -52,6 +52,9 @@ void mem_unreserve(void *block, size_t size);
  * to them would; what was written stays. ICP_EUNSUPPORTED: the kernel cannot (Linux before 5.14),
  * or has no memory. */
 int mem_commit(void *block, size_t size);
+/* Keeps what is or will be committed of a reservation from being swapped out. ICP_ELIMIT: the
+ * process may not lock so much (RLIMIT_MEMLOCK). */
+int mem_lock(void *block, size_t size);
 
 /* Bytes that this process may still take without swapping: the least of MemAvailable and what the
  * cgroup's limit (v1 or v2) leaves. */
@@ -131,6 +134,9 @@ typedef struct pool pool;
 int pool_open(int n_threads, pool **out); /* n_threads counts the caller; at least 1 */
 void pool_close(pool **p);                /* NULL is fine */
 int pool_threads(const pool *p);
+/* Binds each worker to a processor of its own, of those that this process may use, in their order
+ * from the second on; the caller, which others start, keeps all. False: there are too few. */
+bool pool_pin(pool *p);
 /* Runs work(arg, tile, thread) for each tile in [0, n_tiles), thread in [0, pool_threads), and
  * returns when all have run. The caller works too, as thread 0. */
 void pool_run(pool *p, int n_tiles, void (*work)(void *arg, int tile, int thread), void *arg);

@@ -73,6 +73,10 @@ int mem_commit(void *block, size_t size) {
     return madvise(block, size, MADV_POPULATE_WRITE) ? ICP_EUNSUPPORTED : 0;
 }
 
+int mem_lock(void *block, size_t size) {
+    return mlock2(block, size, MLOCK_ONFAULT) ? ICP_ELIMIT : 0;
+}
+
 /* ---- how much is there ---- */
 
 /* The number in a one-line file of the cgroup file system; SIZE_MAX for "max" or no such file. */

@@ -149,6 +149,21 @@ int pool_threads(const pool *p) {
     return p->n_threads;
 }
 
+bool pool_pin(pool *p) {
+    cpu_set_t all, one;
+    if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < p->n_threads) return false;
+    for (int cpu = 0, next = -1; next < p->n_threads - 1; cpu++) {
+        if (!CPU_ISSET(cpu, &all)) continue;
+        if (next >= 0) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            if (pthread_setaffinity_np(p->workers[next].thread, sizeof one, &one)) return false;
+        }
+        next++;
+    }
+    return true;
+}
+
 static void run_tiles(pool *p, int n_tiles) {
     uint64_t generation = (atomic_load(&p->ticket) >> 2 * TILE_BITS) + 1;
     atomic_store(&p->done, 0);

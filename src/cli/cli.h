@@ -56,6 +56,7 @@ typedef struct model_options {
     const char *path, *isa, *kv;
     int threads;
     int ctx;
+    bool pin, lock;
     cli_list lora;
 } model_options;
 #define CLI_OPTION_MODEL(o)                                                                        \
@@ -76,6 +77,9 @@ typedef struct model_options {
          "NAME",      "instruction set: scalar, avx2, avxvnni, avx512, vnni, amx (the best)",      \
          OPTION_TEXT, &(o).isa,                                                                    \
          0,           0},                                                                          \
+        {0, "pin", NULL, "bind each thread to a processor", OPTION_FLAG, &(o).pin, 0, 0},          \
+        {0,           "mlock",   NULL, "keep the weights in memory, never swapped out",            \
+         OPTION_FLAG, &(o).lock, 0,    0},                                                         \
     {                                                                                              \
         0, "kv", "TYPE", "format of keys and values: f16, bf16, q8_0 or f32 (f16)", OPTION_TEXT,   \
             &(o).kv, 0, 0                                                                          \

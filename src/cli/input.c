@@ -80,8 +80,12 @@ void cli_model_opts_fini(icp_model_opts *opts) {
 }
 
 int cli_model_opts(const model_options *o, icp_model_opts *out, icp_error *err) {
-    *out = (icp_model_opts){
-        .isa = o->isa, .kv = o->kv, .n_threads = o->threads, .n_ctx = (size_t)MAX(o->ctx, 0)};
+    *out = (icp_model_opts){.isa = o->isa,
+                            .kv = o->kv,
+                            .n_threads = o->threads,
+                            .pin_threads = o->pin,
+                            .lock = o->lock,
+                            .n_ctx = (size_t)MAX(o->ctx, 0)};
     icp_adapter *adapters = mem_zero(o->lora.n + 1, sizeof *adapters);
     if (!adapters) return error_set(err, ICP_ENOMEM, "out of memory");
     out->adapters = adapters;

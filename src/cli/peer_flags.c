@@ -36,7 +36,6 @@ static const struct peer_flag {
     {"-cb", NULL, 0},
     {"--cont-batching", NULL, 0},
     {"--no-cont-batching", NULL, 0},
-    {"--mlock", NULL, 0},
     {"--mmap", NULL, 0},
     {"--no-mmap", NULL, 0},
     {"--jinja", NULL, 0},

@@ -303,6 +303,12 @@ static int load(loader *l, const hparams *h, weights *w, uint8_t fingerprint[16]
     l->hashes = mem_zero((size_t)l->n_tiles, sizeof *l->hashes);
     if (!w->block || !l->hashes)
         return error_set(l->err, ICP_ENOMEM, "no memory for %zu MB of weights", l->size >> 20);
+    if (l->opts->lock && mem_lock(w->block, l->size) < 0)
+        return error_set(
+            l->err, ICP_ELIMIT,
+            "%.1f MB of weights cannot be locked in memory: raise the limit (ulimit -l, "
+            "LimitMEMLOCK) or go without",
+            l->size >> 20);
     for (int i = 0; i < l->n_jobs; i++) {
         job *j = &l->jobs[i];
         void *to = (char *)w->block + j->at;

@@ -4,6 +4,7 @@
 #include "base.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,27 @@ static void reservations_are_zero_and_sparse(void **state) {
     mem_unreserve(NULL, 0);
 }
 
+/* Kilobytes that this process has locked. */
+static long count_locked(void) {
+    char line[256];
+    long n = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) sscanf(line, "VmLck: %ld", &n);
+    if (f) fclose(f);
+    return n;
+}
+
+static void reservations_can_be_locked(void **state) {
+    enum { SIZE = 32 << 10 }; /* less than any usual limit */
+    long before = count_locked();
+    char *block = mem_reserve(SIZE);
+    if (before < 0 || mem_lock(block, SIZE) < 0) skip();
+    block[0] = 1;
+    assert_int_equal(count_locked(), before + (SIZE >> 10));
+    mem_unreserve(block, SIZE);
+    assert_int_equal(count_locked(), before);
+}
+
 static void something_is_available(void **state) {
     size_t available = mem_available();
     assert_true(available > 1 << 20);
@@ -150,6 +172,7 @@ int main(void) {
         cmocka_unit_test(sizes_that_overflow_fail),
         cmocka_unit_test(the_nth_allocation_fails),
         cmocka_unit_test(reservations_are_zero_and_sparse),
+        cmocka_unit_test(reservations_can_be_locked),
         cmocka_unit_test(something_is_available),
         cmocka_unit_test(arena_blocks_are_apart),
         cmocka_unit_test(a_failed_arena_block_leaves_the_rest),

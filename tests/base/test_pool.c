@@ -4,6 +4,7 @@
 
 #include "base.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,17 +169,45 @@ static void time_moves_on(void **state) {
     assert_true(clock_now() > before);
 }
 
+typedef struct meeting {
+    pthread_barrier_t all_here;
+    int n_processors[2]; /* that the thread may run on */
+} meeting;
+
+static void meet(void *arg, int tile, int thread) {
+    meeting *m = arg;
+    cpu_set_t set;
+    pthread_barrier_wait(&m->all_here);
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    m->n_processors[thread] = CPU_COUNT(&set);
+}
+
+static void workers_are_pinned(void **state) {
+    cpu_set_t all;
+    pool *p;
+    meeting m;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(pool_open(CPU_COUNT(&all) + 1, &p), 0);
+    assert_false(pool_pin(p));
+    pool_close(&p);
+    if (CPU_COUNT(&all) < 2) skip();
+    assert_int_equal(pool_open(2, &p), 0);
+    assert_true(pool_pin(p));
+    pthread_barrier_init(&m.all_here, NULL, 2);
+    pool_run(p, 2, meet, &m);
+    assert_int_equal(m.n_processors[0], CPU_COUNT(&all));
+    assert_int_equal(m.n_processors[1], 1);
+    pthread_barrier_destroy(&m.all_here);
+    pool_close(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_tile_runs_once),
-        cmocka_unit_test(many_short_loops),
-        cmocka_unit_test(loops_after_a_pause),
-        cmocka_unit_test(loops_see_what_went_before),
-        cmocka_unit_test(a_very_long_loop),
-        cmocka_unit_test(open_and_close),
-        cmocka_unit_test(opening_runs_out_of_memory),
-        cmocka_unit_test(processors_are_counted),
-        cmocka_unit_test(time_moves_on),
+        cmocka_unit_test(each_tile_runs_once),        cmocka_unit_test(many_short_loops),
+        cmocka_unit_test(loops_after_a_pause),        cmocka_unit_test(loops_see_what_went_before),
+        cmocka_unit_test(a_very_long_loop),           cmocka_unit_test(open_and_close),
+        cmocka_unit_test(opening_runs_out_of_memory), cmocka_unit_test(workers_are_pinned),
+        cmocka_unit_test(processors_are_counted),     cmocka_unit_test(time_moves_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
