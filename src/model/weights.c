@@ -308,7 +308,7 @@ static int load(loader *l, const hparams *h, weights *w, uint8_t fingerprint[16]
             l->err, ICP_ELIMIT,
             "%.1f MB of weights cannot be locked in memory: raise the limit (ulimit -l, "
             "LimitMEMLOCK) or go without",
-            l->size >> 20);
+            (double)l->size / 1e6);
     for (int i = 0; i < l->n_jobs; i++) {
         job *j = &l->jobs[i];
         void *to = (char *)w->block + j->at;
