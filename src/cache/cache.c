@@ -60,6 +60,7 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
         return error_set(err, ICP_ELIMIT,
                          "a cache of %zu bytes has no room for %d pages of %zu bytes", opts->limit,
                          MIN_PAGES, opts->page_size);
+    shape.n_parts = (opts->state_size + shape.stride - 1) / shape.stride;
     shape.reserved = round_up(shape.n_pages * shape.stride, PAGE_ALIGN_BIG);
     shape.spare = opts->limit - fixed_cost(opts) - shape.n_pages * page_cost(&shape);
 
@@ -115,7 +116,7 @@ void *cache_page(const cache *c, page_id id) {
 }
 
 size_t cache_obtainable(const cache *c, const cache_owner *owner) {
-    size_t all = c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE];
+    size_t all = c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE] + c->n_in[PAGE_STATE];
     if (!owner || owner->quota == SIZE_MAX) return all;
     size_t pinned = owner->n_pages - owner->n_idle;
     return MIN(all, owner->quota > pinned ? owner->quota - pinned : 0);
@@ -125,8 +126,11 @@ void cache_get_stats(const cache *c, cache_stats *out) {
     *out = (cache_stats){
         .n_pages = c->n_pages,
         .n_free = c->n_in[PAGE_FREE],
-        .n_pinned = c->n_in[PAGE_HELD] + c->n_in[PAGE_FILLING] + c->n_in[PAGE_SHARED],
-        .n_cached = c->n_in[PAGE_IDLE],
+        .n_pinned =
+            c->n_in[PAGE_HELD] + c->n_in[PAGE_FILLING] + c->n_in[PAGE_SHARED] + c->n_in[PAGE_KEPT],
+        .n_cached = c->n_in[PAGE_IDLE] + c->n_in[PAGE_STATE],
+        .n_checkpoints = c->n_checkpoints,
+        .n_checkpoint_pages = c->n_checkpoints * c->n_parts,
         .page_size = c->opts.page_size,
         .limit = c->opts.limit,
         .metadata =

@@ -22,9 +22,10 @@ enum cache_policy { CACHE_REUSE, CACHE_ARC, CACHE_LRU, CACHE_FIFO, CACHE_LFU, CA
 const char *cache_policy_name(int policy); /* "reuse", …; NULL: there is none of that number */
 
 typedef struct cache_opts {
-    size_t page_size; /* bytes */
-    size_t limit;     /* bytes for everything: pages, tree and bookkeeping */
-    bool no_reuse;    /* nothing is found again (--no-cache) */
+    size_t page_size;  /* bytes */
+    size_t state_size; /* bytes of what a sequence carries beside its pages; 0: nothing */
+    size_t limit;      /* bytes for everything: pages, tree and bookkeeping */
+    bool no_reuse;     /* nothing is found again (--no-cache) */
     enum cache_policy policy;
     size_t curve_samples; /* for cache_get_curve; 0: none */
     /* Copies the first n tokens of a page (copy-on-write of a partial page). */
@@ -68,7 +69,8 @@ typedef struct chain chain;
 int cache_space_get(cache *c, cache_owner *owner, const void *key, size_t len, cache_space **out);
 /* The same for sequences that all begin with the full pages of base, a chain of another namespace
  * that stays open until cache_close or longer than this namespace lives: these pages are shared,
- * and everything after them is the namespace's own. The key tells the base, too. */
+ * and everything after them is the namespace's own. The key tells the base, too. Where sequences
+ * carry a state, the base ends with its full pages and keeps the checkpoint there. */
 int cache_space_get_on(cache *c, cache_owner *owner, const chain *base, const void *key, size_t len,
                        cache_space **out);
 void cache_space_put(cache *c, cache_space **space);
@@ -97,6 +99,32 @@ void chain_trim(chain *ch);
  * can be had for that, the hit is rounded down to a page edge. */
 size_t chain_match(chain *ch, const int32_t *tokens, size_t n, size_t limit);
 
+/* ---- sequences that carry a state ------------------------------------------------------------
+ * With state_size, the pages alone do not make a prefix usable: a checkpoint of the state at its
+ * end must be there as well. Checkpoints are copies of states at page edges, kept in pages of the
+ * same pool; chain_match and cache_probe then find the longest prefix that ends at one. */
+
+/* The chain's state: state_size bytes of the caller's, which stand for position chain_len. A match
+ * that makes the chain longer writes them. To be set before the first match, of every chain that
+ * is matched; NULL: the state is nobody's any more. */
+void chain_carry(chain *ch, void *state);
+
+/* What becomes of a checkpoint that a chain leaves. */
+enum checkpoint_use {
+    CHECKPOINT_TRAIL, /* the chain's next one takes its place; the last stays behind */
+    CHECKPOINT_STAYS, /* until it is evicted */
+    CHECKPOINT_SPARE, /* the same where there are free pages for it, and it is evicted first */
+};
+/* Keeps a copy of the state for others, if chain_len is a page edge, evicting for it like
+ * chain_reserve. Where no page can be had, nothing is kept. */
+void chain_checkpoint(chain *ch, enum checkpoint_use use);
+/* The end of the whole pages that the last match found and could not use, for lack of a checkpoint;
+ * 0: there were none. Others that come this way will leave it there as well. */
+size_t chain_branch(const chain *ch);
+/* The last checkpoint along the chain is not evicted while the chain is open; once a chain. Returns
+ * its position; 0: there is none. */
+size_t chain_keep_checkpoint(chain *ch);
+
 /* Makes room to write positions [chain_len, n_tokens): takes free pages, evicting leaf-first LRU
  * when there are none. All or nothing. ICP_EAGAIN: not enough pages can be evicted now;
  * ICP_ELIMIT: the cache never has so many; ICP_ENOMEM. */
@@ -118,7 +146,8 @@ void *const *chain_pages(const chain *ch);
 void chain_asked(chain *ch, size_t n, size_t n_hit);
 
 typedef struct cache_stats {
-    size_t n_pages, n_free, n_pinned, n_cached; /* cached: published and not pinned */
+    size_t n_pages, n_free, n_pinned, n_cached; /* cached: all that may be evicted */
+    size_t n_checkpoints, n_checkpoint_pages;   /* the latter are cached pages, too */
     size_t page_size, limit, metadata;          /* bytes; metadata: all that is not pages */
     uint64_t evictions;                         /* pages that went to make room */
     uint64_t expired;                           /* pages whose time was over */
@@ -151,8 +180,8 @@ void cache_drop_all(cache *c);
 
 /* ---- questions: they pin and change nothing (explain.c, respell.c) --------------------------- */
 
-/* Length of the longest prefix of tokens that the space holds: so also the first position at which
- * they differ from everything there. Of a namespace with a base, tokens begin with it. */
+/* Length of the longest prefix of tokens that a chain could match now. Of a namespace with a base,
+ * tokens begin with it. */
 size_t cache_probe(const cache *c, const cache_space *space, const int32_t *tokens, size_t n);
 
 enum cache_loss {                      /* why something is there no more */
@@ -166,7 +195,7 @@ enum cache_loss {                      /* why something is there no more */
 
 enum { CACHE_OTHER = 8 };
 typedef struct cache_miss {
-    size_t len;                 /* longest prefix that is there */
+    size_t len;                 /* longest prefix that is there, with a checkpoint or not */
     enum cache_loss loss;       /* what followed was there once, */
     size_t lost_len;            /* at least up to here, */
     double lost_at;             /* went at this time, */

@@ -18,7 +18,7 @@ static const char *check_states(const cache *c) {
     size_t n_in[PAGE_STATES] = {0}, n_free = 0;
     for (size_t i = 0; i < c->n_pages; i++) {
         const page *p = &c->pages[i];
-        EXPECT(p->state < PAGE_STATES, "[1] a page's state is none of the five");
+        EXPECT(p->state < PAGE_STATES, "[1] a page's state is none of the seven");
         n_in[p->state]++;
         EXPECT(!p->children || p->state == PAGE_FREE || p->n == CACHE_PAGE,
                "[2] a partial page has children");
@@ -59,6 +59,43 @@ static const char *check_chain(const chain *ch, uint32_t *pins) {
     return NULL;
 }
 
+/* The parts of the checkpoint at the end of p. */
+static const char *check_checkpoint(const cache *c, const page *p, size_t *n_parts) {
+    const page *first = p->checkpoint;
+    size_t n = 0, keepers = 0;
+    EXPECT(p->n == CACHE_PAGE && first->edge == p,
+           "[14] a checkpoint is not at the edge of a page");
+    for (const chain *ch = c->chains; ch; ch = ch->next) {
+        keepers += ch->kept == first;
+        EXPECT((ch->trail == first) == (first->trail_of == ch),
+               "[14] a chain and its trail do not know each other");
+    }
+    EXPECT(keepers == first->pins && (keepers > 0) == (first->state == PAGE_KEPT),
+           "[14] a checkpoint is kept by other chains than it says");
+    for (const page *part = first; part; part = part->next_part, n++) {
+        EXPECT(part->state == first->state && part->space == p->space,
+               "[14] a checkpoint's part is something else");
+        EXPECT(part == first || (!part->edge && !part->pins), "[14] a part stands for more");
+    }
+    EXPECT(n == c->n_parts, "[14] a checkpoint has not its number of parts");
+    *n_parts += n;
+    return NULL;
+}
+
+static const char *check_checkpoints(const cache *c) {
+    size_t n_parts = 0, n_kept = c->n_in[PAGE_STATE] + c->n_in[PAGE_KEPT];
+    for (size_t i = 0; i < c->n_pages; i++) {
+        const page *p = &c->pages[i];
+        const char *broken = in_tree(p) && p->checkpoint ? check_checkpoint(c, p, &n_parts) : NULL;
+        if (broken) return broken;
+    }
+    for (const chain *ch = c->chains; ch; ch = ch->next)
+        EXPECT(!ch->trail || ch->trail->trail_of == ch, "[14] a chain's trail is another's");
+    EXPECT(n_parts == n_kept && n_parts == c->n_checkpoints * c->n_parts,
+           "[14] a part belongs to no checkpoint");
+    return NULL;
+}
+
 static const char *check_pins(const cache *c) {
     uint32_t *pins = mem_zero(c->n_pages, sizeof *pins);
     EXPECT(pins, "no memory to check pins");
@@ -67,6 +104,7 @@ static const char *check_pins(const cache *c) {
     for (size_t i = 0; i < c->n_pages && !broken; i++) {
         const page *p = &c->pages[i];
         bool single = p->state == PAGE_HELD || p->state == PAGE_FILLING;
+        if (p->state == PAGE_KEPT) continue; /* by [14] */
         if (p->pins != pins[i]) broken = "[3] pins differ from the chains that have the page";
         if (single && p->pins != 1) broken = "[3] a page of one chain has not one pin";
         if (p->state == PAGE_SHARED && p->pins == 0) broken = "[3] a shared page has no pin";
@@ -145,7 +183,7 @@ static const char *check_owner(const cache *c, cache_owner *o, size_t *n, size_t
         const page *p = &c->pages[i];
         if (!p->space || p->space->owner != o) continue;
         n_pages++;
-        n_idle += p->state == PAGE_IDLE;
+        n_idle += p->state == PAGE_IDLE || p->state == PAGE_STATE;
     }
     EXPECT(o->n_pages == n_pages && o->n_idle == n_idle, "[13] an owner counts its pages wrongly");
     EXPECT(n_pages <= o->quota, "[13] an owner has more pages than its quota");
@@ -193,7 +231,8 @@ static const char *check_leaves(const cache *c) {
     size_t leaves = 0, expiring = 0, owned = 0;
     for (size_t i = 0; i < c->n_pages; i++) {
         const page *p = &c->pages[i];
-        if (p->state != PAGE_IDLE || p->children) continue;
+        bool first = p->state == PAGE_STATE && p->edge;
+        if (!first && (p->state != PAGE_IDLE || p->children)) continue;
         leaves++;
         expiring += !isinf(p->until);
         owned += p->space->owner->quota != SIZE_MAX;
@@ -230,8 +269,8 @@ static const char *check_budget(const cache *c) {
 }
 
 const char *cache_check(const cache *c) {
-    static const char *(*const checks[])(const cache *) = {check_states, check_pins, check_tree,
-                                                           check_leaves, check_budget};
+    static const char *(*const checks[])(const cache *) = {
+        check_states, check_pins, check_tree, check_checkpoints, check_leaves, check_budget};
     for (size_t i = 0; i < COUNT_OF(checks); i++) {
         const char *broken = checks[i](c);
         if (broken) return broken;

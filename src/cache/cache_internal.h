@@ -33,6 +33,8 @@ enum page_state {
     PAGE_FILLING, /* the last page of one chain; in the tree with 0 < n < CACHE_PAGE tokens */
     PAGE_SHARED,  /* full, in the tree, in one chain or more */
     PAGE_IDLE,    /* in the tree, in no chain: the cache */
+    PAGE_STATE,   /* part of a checkpoint (checkpoint.c), */
+    PAGE_KEPT,    /* of one that a chain keeps */
     PAGE_STATES
 };
 
@@ -43,7 +45,13 @@ typedef struct page {
     union {
         struct page *parent;    /* NULL: the page starts where its namespace does */
         struct page *next_free; /* PAGE_FREE */
+        struct page *edge;      /* PAGE_STATE, the first part: the page at whose end it stands */
     };
+    union {
+        struct page *checkpoint; /* in the tree: the first part of the state at its end; or NULL */
+        struct page *next_part;  /* PAGE_STATE */
+    };
+    chain *trail_of;      /* PAGE_STATE, the first part: it moves on with this chain; or NULL */
     cache_space *space;   /* of HELD pages too; NULL: FREE, or of a chain without a namespace */
     treap_link by_expiry; /* among idle leaves that expire */
     treap_link by_use;    /* among idle leaves of an owner with a quota */
@@ -57,7 +65,7 @@ typedef struct page {
     uint32_t heap_at; /* place in its heap of idle leaves */
     double rank;      /* there: the lowest goes first */
     uint64_t born;    /* clock when it was taken */
-    uint32_t pins;    /* chains that have it */
+    uint32_t pins; /* chains that have it, or keep the checkpoint of which it is the first part */
     enum page_state state;
     uint32_t n; /* published tokens; 0 while HELD */
     int32_t tokens[CACHE_PAGE];
@@ -67,7 +75,8 @@ struct cache_owner {
     treap_link link;    /* among the owners, ordered by key */
     treap_link *spaces; /* ordered by key */
     treap_link *leaves; /* its idle leaves, least recently used first; kept with a quota only */
-    size_t quota, n_pages, n_idle;
+    size_t quota, n_pages;
+    size_t n_idle; /* of these, that may be evicted: IDLE and STATE */
     size_t n_spaces;
     size_t refs; /* cache_owner_get not yet put, and its spaces that are held */
     size_t key_len;
@@ -105,6 +114,10 @@ struct chain {
     size_t sampled_from; /* position */
     double until;        /* what it leaves behind is forgotten then */
     bool retired;        /* and is to be evicted first */
+    void *state;         /* the caller's; see chain_carry */
+    page *trail;         /* its checkpoint that moves on with it; NULL: none */
+    page *kept;          /* the checkpoint that it keeps; NULL: none */
+    size_t branch;
     chain *prev, *next;
 };
 
@@ -112,7 +125,8 @@ struct cache {
     cache_opts opts;
     unsigned char *bytes; /* the reservation: n_pages of stride bytes */
     size_t stride, n_pages, reserved;
-    page *pages; /* parallel to bytes */
+    size_t n_parts; /* pages of a checkpoint; 0: sequences have no state */
+    page *pages;    /* parallel to bytes */
     page *free;
     size_t n_begun;   /* pages that were used at some time: the first ones */
     size_t committed; /* bytes of the reservation that have memory, or more than there are: no more
@@ -137,6 +151,7 @@ struct cache {
     uint64_t clock;     /* advances with every use */
     uint64_t secret;    /* seed of fingerprints */
     uint64_t random;    /* state of cache_draw; what it decides shows in no result */
+    size_t n_checkpoints;
     uint64_t evictions, expired, copies, adoptions, duplicates;
 };
 
@@ -220,6 +235,27 @@ void page_inherit(cache *c, page *p, size_t n, double until);
 void leaf_expire(cache *c, page *leaf, enum cache_loss why);
 /* Frees the leaf that is to go next, other than keep; with an owner, of its own. False: none. */
 bool leaf_evict(cache *c, cache_owner *owner, const page *keep);
+
+/* ---- checkpoints (checkpoint.c) ---------------------------------------------------------------
+ */
+
+/* Goes down from a page (NULL: where the space starts) at position `at`, along whole pages of
+ * tokens[0..n). Returns the last position with a checkpoint, or 0; *whole is where they end. */
+size_t checkpoint_find(const cache_space *space, const page *from, size_t at, const int32_t *tokens,
+                       size_t n, size_t *whole);
+/* Copies the state at the end of p, which has one, to that of a chain. */
+void checkpoint_load(chain *ch, page *p);
+void checkpoint_free(cache *c, page *first); /* all its parts */
+void checkpoint_leave(chain *ch);            /* the chain closes: its trail stays where it is, */
+void checkpoint_release(chain *ch);          /* and what it kept may go */
+
+/* A free page, evicting when there is none, or when the owner has its share. NULL: nothing but keep
+ * could be evicted (chain.c). */
+page *chain_obtain(chain *ch, const page *keep);
+
+static inline page *chain_page_at(const chain *ch, size_t i) {
+    return page_of(ch->cache, ch->pages[i]);
+}
 
 /* ---- what is gone (ghost.c) ------------------------------------------------------------------ */
 

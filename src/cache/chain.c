@@ -17,13 +17,9 @@
 
 enum { FIRST_CAP = 16 };
 
-static page *page_at(const chain *ch, size_t i) {
-    return page_of(ch->cache, ch->pages[i]);
-}
-
 /* NULL: page i is the first of its namespace. */
 static page *parent_at(const chain *ch, size_t i) {
-    return i > ch->n_base ? page_at(ch, i - 1) : NULL;
+    return i > ch->n_base ? chain_page_at(ch, i - 1) : NULL;
 }
 
 static void set_page(chain *ch, size_t i, page *p) {
@@ -153,7 +149,7 @@ static uint64_t sampled_bits(const chain *ch, size_t i, size_t from, size_t n) {
  * given up for one that is equal and full. */
 static void append(chain *ch, size_t i, const int32_t *tokens, size_t n) {
     cache *c = ch->cache;
-    page *own = page_at(ch, i), *below, *above;
+    page *own = chain_page_at(ch, i), *below, *above;
     assert(own->state == PAGE_HELD || own->state == PAGE_FILLING);
     if (own->state == PAGE_FILLING) tree_remove(own);
     note_until(own, ch->until);
@@ -194,9 +190,7 @@ void chain_publish(chain *ch, const int32_t *tokens, size_t n) {
     }
 }
 
-/* A free page, evicting when there is none, or when the owner has its share. NULL: nothing but keep
- * could be evicted. */
-static page *obtain(chain *ch, const page *keep) {
+page *chain_obtain(chain *ch, const page *keep) {
     cache *c = ch->cache;
     cache_owner *owner = ch->space ? ch->space->owner : NULL;
     if (owner && owner->n_pages >= owner->quota && !leaf_evict(c, owner, keep)) return NULL;
@@ -212,7 +206,7 @@ int chain_reserve(chain *ch, size_t n_tokens) {
     if (n > c->n_pages || (owner && n - ch->n_base > owner->quota)) return ICP_ELIMIT;
     if (n - ch->n_pages > cache_obtainable(c, owner)) return ICP_EAGAIN;
     TRY(grow(ch, n));
-    while (ch->n_pages < n) set_page(ch, ch->n_pages, obtain(ch, NULL));
+    while (ch->n_pages < n) set_page(ch, ch->n_pages, chain_obtain(ch, NULL));
     return 0;
 }
 
@@ -223,7 +217,7 @@ static void attach(chain *ch, size_t i, page *found) {
     if (found->n < CACHE_PAGE) curve_forget(ch->cache->curve, curve_print(ch->cache, found));
     pin(ch->cache, found);
     evict_hit(ch->cache, found);
-    if (i < ch->n_pages) discard(ch->cache, page_at(ch, i));
+    if (i < ch->n_pages) discard(ch->cache, chain_page_at(ch, i));
     set_page(ch, i, found);
 }
 
@@ -232,11 +226,11 @@ static void attach(chain *ch, size_t i, page *found) {
 static bool copy_from(chain *ch, size_t i, page *donor, const int32_t *tokens, size_t n) {
     cache *c = ch->cache;
     if (i == ch->n_pages) {
-        page *fresh = obtain(ch, donor);
+        page *fresh = chain_obtain(ch, donor);
         if (!fresh) return false;
         set_page(ch, i, fresh);
     }
-    page *own = page_at(ch, i);
+    page *own = chain_page_at(ch, i);
     c->opts.copy(c->opts.copy_arg, page_address(c, own), page_address(c, donor), (int)n);
     c->copies++;
     page_touch(c, donor);
@@ -263,9 +257,24 @@ static bool match_page(chain *ch, const int32_t *tokens, size_t end) {
     return n == CACHE_PAGE;
 }
 
+/* Where a match ends at a state, with room for the pages up to there. */
+static size_t find_end(chain *ch, const int32_t *tokens, size_t end) {
+    size_t whole, at = ch->len - ch->len % CACHE_PAGE;
+    size_t to = checkpoint_find(ch->space, parent_at(ch, at / CACHE_PAGE), at, tokens, end, &whole);
+    if (grow(ch, to / CACHE_PAGE) < 0) return ch->len;
+    /* which may have evicted some of it */
+    to = checkpoint_find(ch->space, parent_at(ch, at / CACHE_PAGE), at, tokens, end, &whole);
+    ch->branch = whole > MAX(to, ch->len) ? whole : 0;
+    return to;
+}
+
 size_t chain_match(chain *ch, const int32_t *tokens, size_t n, size_t limit) {
-    size_t end = MIN(n, limit);
-    while (ch->space && ch->len < end && match_page(ch, tokens, end)) continue;
+    size_t end = MIN(n, limit), before = ch->len;
+    if (!ch->space || before >= end) return before;
+    if (ch->cache->n_parts) end = find_end(ch, tokens, end);
+    while (ch->len < end && match_page(ch, tokens, end)) continue;
+    if (ch->cache->n_parts && ch->len > before)
+        checkpoint_load(ch, chain_page_at(ch, ch->len / CACHE_PAGE - 1));
     return ch->len;
 }
 
@@ -274,8 +283,8 @@ void chain_asked(chain *ch, size_t n, size_t n_hit) {
     curve *curve = ch->space ? ch->cache->curve : NULL;
     size_t n_pages = MIN(n, ch->len) / CACHE_PAGE;
     for (size_t i = 0; curve && i < n_pages; i++)
-        curve_ask(curve, page_at(ch, i)->print, i < n_hit / CACHE_PAGE);
-    for (size_t i = n_pages; curve && i-- > 0;) curve_use(curve, page_at(ch, i)->print);
+        curve_ask(curve, chain_page_at(ch, i)->print, i < n_hit / CACHE_PAGE);
+    for (size_t i = n_pages; curve && i-- > 0;) curve_use(curve, chain_page_at(ch, i)->print);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -285,7 +294,7 @@ static int begin_with(chain *ch, const chain *base) {
     size_t n = base->len / CACHE_PAGE;
     TRY(grow(ch, n));
     for (size_t i = 0; i < n; i++) {
-        page *p = page_at(base, i);
+        page *p = chain_page_at(base, i);
         p->pins++;
         set_page(ch, i, p);
     }
@@ -333,14 +342,14 @@ void chain_sampled_from(chain *ch, size_t from) {
 
 void chain_trim(chain *ch) {
     size_t n = (ch->len + CACHE_PAGE - 1) / CACHE_PAGE;
-    while (ch->n_pages > n) page_give(ch->cache, page_at(ch, --ch->n_pages));
+    while (ch->n_pages > n) page_give(ch->cache, chain_page_at(ch, --ch->n_pages));
 }
 
 /* The first page of those that this chain alone has gone through: below the last branch. */
 static size_t last_branch(const chain *ch) {
     size_t i = ch->n_pages;
     while (i > ch->n_base) {
-        const page *p = page_at(ch, i - 1);
+        const page *p = chain_page_at(ch, i - 1);
         const treap_link *only = p->children;
         if (p->pins > 1 || (only && (only->left || only->right || i == ch->n_pages))) break;
         i--;
@@ -354,8 +363,10 @@ void chain_close(chain **chp) {
     cache *c = ch->cache;
     c->clock++;
     size_t from = ch->retired ? last_branch(ch) : SIZE_MAX;
-    for (size_t i = ch->n_pages; i-- > ch->n_base;) unpin(ch, page_at(ch, i), i >= from);
-    for (size_t i = ch->n_base; i-- > 0;) page_at(ch, i)->pins--;
+    checkpoint_leave(ch);
+    checkpoint_release(ch);
+    for (size_t i = ch->n_pages; i-- > ch->n_base;) unpin(ch, chain_page_at(ch, i), i >= from);
+    for (size_t i = ch->n_base; i-- > 0;) chain_page_at(ch, i)->pins--;
     if (ch->space) space_unref(c, ch->space);
     if (ch->next) ch->next->prev = ch->prev;
     *(ch->prev ? &ch->prev->next : &c->chains) = ch->next;
@@ -375,7 +386,7 @@ size_t chain_n_pages(const chain *ch) {
 }
 
 page_id chain_page(const chain *ch, size_t i) {
-    return (page_id){(uint32_t)(page_at(ch, i) - ch->cache->pages)};
+    return (page_id){(uint32_t)(chain_page_at(ch, i) - ch->cache->pages)};
 }
 
 void *const *chain_pages(const chain *ch) {

@@ -165,8 +165,9 @@ const char *evict_check(const cache *c) {
     for (int heap = 0; heap < 2; heap++)
         for (size_t i = 0; i < c->n_heap[heap]; i++) {
             const page *p = *slot(c, heap, i);
-            if (p->state != PAGE_IDLE || p->children || p->heap_at != i || heap_of(c, p) != heap)
-                return "[9] a page in the heap is no idle leaf";
+            bool leaf = p->state == PAGE_STATE || (p->state == PAGE_IDLE && !p->children);
+            if (!leaf || p->heap_at != i || heap_of(c, p) != heap)
+                return "[9] a page in the heap is neither an idle leaf nor a checkpoint";
             if (i > 0 && (*slot(c, heap, (i - 1) / 2))->rank > p->rank)
                 return "[9] the heap is out of order";
         }

@@ -22,6 +22,8 @@ static size_t descend(const cache_space *space, const int32_t *tokens, size_t n,
 
 size_t cache_probe(const cache *c, const cache_space *space, const int32_t *tokens, size_t n) {
     const page *at, *best;
+    size_t whole, base = MIN(n, cache_space_base(space));
+    if (c->n_parts) return MAX(checkpoint_find(space, NULL, base, tokens, n, &whole), base);
     return descend(space, tokens, n, &at, &best);
 }
 

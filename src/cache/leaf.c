@@ -62,7 +62,8 @@ void leaf_leave(cache *c, page *p) {
 }
 
 void page_touch(cache *c, page *p) {
-    bool leaf = p->state == PAGE_IDLE && !p->children, owned = leaf && has_quota(p);
+    bool leaf = p->state == PAGE_STATE || (p->state == PAGE_IDLE && !p->children);
+    bool owned = leaf && has_quota(p);
     if (owned) treap_remove(&p->space->owner->leaves, &p->by_use, p, order_use);
     if (leaf) evict_remove(c, p);
     p->used = ++c->clock;
@@ -87,6 +88,7 @@ void leaf_free(cache *c, page *leaf, enum cache_loss why) {
     assert(leaf->state == PAGE_IDLE && !leaf->children);
     if (why != CACHE_LOSS_NONE) ghost_note(c, leaf, why);
     if (why > CACHE_LOSS_QUOTA && c->curve) curve_forget(c->curve, ghost_of(leaf));
+    if (leaf->checkpoint) checkpoint_free(c, leaf->checkpoint);
     leaf_leave(c, leaf);
     tree_remove(leaf);
     give(c, leaf);
@@ -109,6 +111,7 @@ void page_inherit(cache *c, page *p, size_t n, double until) {
 /* Cuts an idle leaf back to its first n_low tokens. [6] */
 static void shorten(cache *c, page *p) {
     page *below, *above;
+    if (p->checkpoint) checkpoint_free(c, p->checkpoint);
     leaf_leave(c, p);
     tree_remove(p);
     p->n = p->n_low;
@@ -145,7 +148,10 @@ bool leaf_evict(cache *c, cache_owner *owner, const page *keep) {
         leaf = evict_next(c, keep);
     }
     if (!leaf) return false;
-    leaf_free(c, leaf, owner ? CACHE_LOSS_QUOTA : CACHE_LOSS_ROOM);
+    if (leaf->state == PAGE_STATE)
+        checkpoint_free(c, leaf);
+    else
+        leaf_free(c, leaf, owner ? CACHE_LOSS_QUOTA : CACHE_LOSS_ROOM);
     c->evictions++;
     return true;
 }
@@ -161,11 +167,18 @@ double cache_next_expiry(const cache *c) {
     return p ? p->until : INFINITY;
 }
 
+static bool is_of(const page *p, const cache_space *space, const cache_owner *owner) {
+    return (!space || p->space == space) && (!owner || p->space->owner == owner);
+}
+
+/* Pages that are in use lose their checkpoints only. */
 static void drop(cache *c, const cache_space *space, const cache_owner *owner) {
     for (size_t i = 0; i < c->n_pages; i++) {
         page *p = &c->pages[i];
-        while (p && p->state == PAGE_IDLE && !p->children && (!space || p->space == space) &&
-               (!owner || p->space->owner == owner)) {
+        bool shared = p->state == PAGE_SHARED && is_of(p, space, owner);
+        if (shared && p->checkpoint && p->checkpoint->state == PAGE_STATE)
+            checkpoint_free(c, p->checkpoint);
+        while (p && p->state == PAGE_IDLE && !p->children && is_of(p, space, owner)) {
             page *parent = p->parent;
             leaf_free(c, p, CACHE_LOSS_DROPPED);
             p = parent;

@@ -44,8 +44,12 @@ void page_pool_fini(cache *c) {
     mem_free(c->ghosts);
 }
 
+static bool may_go(enum page_state state) {
+    return state == PAGE_IDLE || state == PAGE_STATE;
+}
+
 void page_move(cache *c, page *p, enum page_state to) {
-    if (p->space) p->space->owner->n_idle += (size_t)(to == PAGE_IDLE) - (p->state == PAGE_IDLE);
+    if (p->space) p->space->owner->n_idle += (size_t)may_go(to) - may_go(p->state);
     c->n_in[p->state]--;
     c->n_in[to]++;
     p->state = to;
@@ -84,6 +88,8 @@ void page_give(cache *c, page *p) {
     page_move(c, p, PAGE_FREE);
     if (p->space) p->space->owner->n_pages--;
     p->space = NULL;
+    p->checkpoint = NULL;
+    p->trail_of = NULL;
     p->pins = p->n = p->n_low = p->hits = 0;
     p->used = p->sampled = 0;
     p->until = p->until_low = 0;
