@@ -44,6 +44,28 @@ static size_t room_of(const planner *p, const sched_seq *seq) {
     return (seq->n_pages + pages_left(p, seq)) * p->state->page_tokens;
 }
 
+/* Tokens that seq can have from other when that one has computed them. */
+static size_t shared(const planner *p, const sched_seq *seq, const sched_seq *other) {
+    if (other->space != seq->space) return 0;
+    size_t n = MIN(sched_common(seq, other), seq->hit_limit);
+    return p->state->edges ? n - n % p->state->page_tokens : n;
+}
+
+/* Where a chunk of sequence i ends that might go on to `end`. */
+static size_t end_at_edge(const planner *p, int i, size_t end) {
+    const sched_seq *seq = &p->state->running[i];
+    if (seq->stop > seq->n_ready) end = MIN(end, seq->stop);
+    for (int j = 0; j < p->state->n_running; j++) {
+        const sched_seq *behind = &p->state->running[j];
+        if (j == i || rest(behind) == 1) continue;
+        size_t common = shared(p, behind, seq);
+        if (common > seq->n_ready && common > behind->n_ready) end = MIN(end, common);
+    }
+    size_t edge = MIN(end, seq->n_tokens - 1);
+    edge -= edge % p->state->page_tokens;
+    return edge > seq->n_ready ? edge : end;
+}
+
 /* How many of the next `want` tokens of sequence i the free pages and logit rows allow. */
 static int fit(const planner *p, int i, size_t want) {
     const sched_seq *seq = &p->state->running[i];
@@ -53,6 +75,7 @@ static int fit(const planner *p, int i, size_t want) {
         size_t plain = seq->rows_from > seq->n_ready ? seq->rows_from - seq->n_ready : 0;
         n = MIN(n, plain + (size_t)p->logit_rows);
     }
+    if (p->state->edges && n > 1) n = end_at_edge(p, i, seq->n_ready + n) - seq->n_ready;
     return (int)n;
 }
 
@@ -79,7 +102,8 @@ static bool take(planner *p, int i, size_t want) {
     return true;
 }
 
-/* The sequence whose prefill chunk of this step computes tokens that i needs next, or -1. */
+/* The sequence whose prefill chunk of this step computes tokens that i needs, or -1: none, or those
+ * that they share are there already. */
 static int find_owner(const planner *p, int i) {
     const sched_seq *seq = &p->state->running[i];
     if (seq->n_ready >= seq->hit_limit) return -1;
@@ -88,7 +112,8 @@ static int find_owner(const planner *p, int i) {
         size_t end = other->n_ready + (size_t)p->items[j].n_tokens;
         if (j == i || p->items[j].n_tokens == 0 || rest(other) == 1) continue;
         if (other->space != seq->space || end <= seq->n_ready) continue;
-        if (MIN(sched_common(seq, other), seq->hit_limit) > seq->n_ready) return j;
+        size_t common = shared(p, seq, other);
+        if (common > MAX(seq->n_ready, other->n_ready)) return j;
     }
     return -1;
 }

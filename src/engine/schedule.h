@@ -38,7 +38,10 @@
  *   6. The next of the queue is admitted when all that is running, and it, can have the pages for
  *      the tokens they already have. With nothing running it is admitted in any case.
  *   7. A tenant's quota is a second pool of pages for its sequences: when it is used up, 5 and 6
- * hold among them, and nobody else is preempted for it. */
+ * hold among them, and nobody else is preempted for it.
+ *   8. With edges (sequences carry a state, which is kept at page edges), a chunk that reaches an
+ *      edge ends at one: the last before the newest token, but no later than where somebody behind
+ *      can attach. */
 #ifndef SCHEDULE_H
 #define SCHEDULE_H
 
@@ -96,6 +99,7 @@ typedef struct sched_seq {
     size_t n_pages;   /* pages it holds; while it waits, pages that it will share for certain */
     size_t hit_limit; /* it takes at most so many tokens from others */
     size_t rows_from; /* logits of all positions >= this are wanted; SIZE_MAX: only the last */
+    size_t stop;      /* with edges: if it is to come yet, a chunk ends there */
     uint64_t space;   /* sequences with equal numbers share prefixes */
     int tenant;       /* index; -1: no quota holds for it */
 } sched_seq;
@@ -107,6 +111,7 @@ typedef struct sched_state {
     int chunk;             /* prompt tokens a step when nobody decodes, */
     int chunk_mixed;       /* and when somebody does */
     int logit_rows;        /* rows of prompt logits a step at most */
+    bool edges;            /* prefixes are shared up to where a chunk ended at a page edge only */
     size_t page_tokens;
     size_t pages; /* that can be had now, evictions included */
     sched_tenant *tenants;

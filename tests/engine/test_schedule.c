@@ -120,6 +120,62 @@ static void test_no_wait_for_decoders(void **unused) {
     assert_int_equal(items[1].n_tokens, 201);
 }
 
+static void test_no_wait_for_who_is_past(void **unused) {
+    sched_seq running[] = {shared(half, 1000, 600), shared(zeros, 700, 0)};
+    sched_state s = state_of(running, 2);
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_RUN);
+    assert_int_equal(items[0].n_tokens, 400);
+    assert_int_equal(items[1].owner, -1); /* the first 500 tokens are there */
+    assert_int_equal(items[1].n_tokens, 112);
+}
+
+/* Rule 8. */
+static void test_edges(void **unused) {
+    sched_seq running[] = {seq(zeros, 203, 0), seq(ones, 40, 0), seq(zeros, 100, 7),
+                           seq(ones, 50, 49)};
+    sched_state s = state_of(running, 4);
+    s.edges = true;
+    s.chunk_mixed = 300;
+    running[0].stop = 101; /* is no edge */
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_RUN);
+    assert_int_equal(items[0].n_tokens, 100);
+    assert_int_equal(items[1].n_tokens, 36); /* 40 would leave nothing for the same prompt */
+    assert_int_equal(items[2].n_tokens, 89);
+    assert_int_equal(items[3].n_tokens, 1);
+    running[0].n_ready = 200;
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_RUN);
+    assert_int_equal(items[0].n_tokens, 3); /* no edge comes any more */
+}
+
+static void test_edges_where_others_attach(void **unused) {
+    sched_seq running[] = {shared(half, 1000, 300), shared(zeros, 700, 8), shared(half, 402, 300)};
+    sched_state s = state_of(running, 3);
+    s.edges = true;
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_RUN);
+    assert_int_equal(items[0].n_tokens, 100); /* up to 400, where the third can attach */
+    assert_int_equal(items[1].owner, 0);
+    assert_int_equal(items[2].owner, 0);
+    running[0].n_ready = running[2].n_ready = 400;
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_RUN);
+    assert_int_equal(items[2].n_tokens, 2);
+    assert_int_equal(items[0].n_tokens, 100); /* up to 500, for the second */
+    running[0].n_ready = 500;
+    running[2].n_ready = 401;
+    s.chunk_mixed = 600;
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_RUN);
+    assert_int_equal(items[1].owner, -1); /* whether it found a state at 500 or not */
+    assert_true(items[1].n_tokens > 0);
+}
+
+/* How much a step may take is never above what there is room for. */
+static void test_chunk_bounds(void **unused) {
+    sched_pace slow = {.step = 1, .row = 1}, fast = {.step = 1e-6, .row = 1e-6};
+    assert_int_equal(sched_chunk(&slow, 0.1, 8, 512), 8);
+    assert_int_equal(sched_chunk(&slow, 0.1, 8, 3), 3);
+    assert_int_equal(sched_chunk(&fast, 0.1, 8, 512), 512);
+    assert_int_equal(sched_chunk(&fast, 0.1, 8, 3), 3);
+}
+
 static void test_logit_rows_limit_chunks(void **unused) {
     sched_seq running[] = {seq(zeros, 400, 0), seq(ones, 400, 0)};
     running[0].rows_from = 100;
@@ -225,6 +281,7 @@ static void make_world(world *w, unsigned seed) {
     w->state.chunk = 1 + rand() % 100;
     w->state.chunk_mixed = 1 + rand() % w->state.chunk;
     w->state.logit_rows = 1 + rand() % 20;
+    w->state.edges = rand() % 2;
 }
 
 static void give_back(world *w, life *l) {
@@ -335,6 +392,10 @@ int main(void) {
         cmocka_unit_test(test_twins_wait),
         cmocka_unit_test(test_no_wait_for_what_may_not_be_taken),
         cmocka_unit_test(test_no_wait_for_decoders),
+        cmocka_unit_test(test_no_wait_for_who_is_past),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_edges_where_others_attach),
+        cmocka_unit_test(test_chunk_bounds),
         cmocka_unit_test(test_logit_rows_limit_chunks),
         cmocka_unit_test(test_pages_short),
         cmocka_unit_test(test_admission),
