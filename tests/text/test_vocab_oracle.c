@@ -1,5 +1,5 @@
 /* Whole vocabularies of published models, in the folder INCIPIT_VOCAB_DIR. They are too large to
- * keep here; without the variable the tests skip.
+ * keep here (tools/fetch-vocabularies brings them); without the variable the tests skip.
  *
  *   X.gguf.inp, X.gguf.out   texts separated by a line "__ggml_vocab_test__", ids a line (the form
  *                            of llama.cpp's models folder)

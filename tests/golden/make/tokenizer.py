@@ -322,7 +322,7 @@ def write_vocabularies(folder, n):
 
 
 if sys.argv[1] == "--vocabularies":
-    write_vocabularies(sys.argv[2], 5000)
+    write_vocabularies(sys.argv[2], 2000)
     sys.exit()
 write("pretok", pretok_rows())
 write("nfc", nfc_rows())
