@@ -39,6 +39,8 @@ typedef struct icp_request_opts {
      * tokens only where the text is complete, and a text that cannot go on ends at once. The
      * request refers to it; log-probabilities are those without it. */
     icp_grammar *grammar;
+    bool embed; /* the prompt's vector is wanted: what a model that embeds is for, and it does
+                 * nothing else (icp_model_info.pooling). With n = 1, max_tokens = 0 */
 
     /* Of the model's adapters, by number, what each counts: 0, it does not; those that are not
      * listed do not either. NULL: as the model was opened. -1000 to 1000 */
@@ -159,8 +161,8 @@ typedef struct icp_usage { /* computed + cached = prompt, always */
  *   TOKEN   choice, token, text that became complete (may be empty), chosen, rank, top
  *   FINISH  choice, finish, the last text, stop_index of a stop string
  *           both: usage, of which only prompt_tokens and cached_tokens are known yet
- *   DONE    usage; the last event of a request; finish is ICP_FINISH_ERROR with `error` set
- *           when the request failed as a whole */
+ *   DONE    usage; vector (with embed); the last event of a request; finish is ICP_FINISH_ERROR
+ *           with `error` set when the request failed as a whole */
 typedef struct icp_event {
     enum icp_event_kind kind;
     int choice;
@@ -176,6 +178,10 @@ typedef struct icp_event {
     int stop_index; /* which stop string; -1 */
     int error;      /* an ICP_E code */
     icp_usage usage;
+    /* As it was pooled, of no particular length. Without pooling: of each token, one after the
+     * other. Until the request is freed. */
+    const float *vector;
+    size_t n_vector; /* numbers */
 } icp_event;
 
 typedef struct icp_stats {   /* since the engine was opened, unless a moment is meant */

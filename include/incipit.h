@@ -30,7 +30,8 @@ typedef struct icp_adapter { /* LoRA, a GGUF file */
 
 typedef struct icp_model_opts {
     const char *isa; /* NULL: the best; an unusable one is ICP_EUNSUPPORTED */
-    const char *kv;  /* "f16" (default), "bf16", "q8_0" or "f32" */
+    const char *kv;  /* "f16" (default), "bf16", "q8_0" or "f32" (default where nothing is kept:
+                      * of a model that sees whole texts) */
     size_t n_ctx;    /* 0: as trained */
     int n_threads;   /* 0: one for each processor this process may use */
     void (*progress)(void *arg, double done);
@@ -48,6 +49,7 @@ void icp_model_close(icp_model **m); /* its engines must be closed */
 
 typedef struct icp_model_info {
     const char *arch, *name, *isa, *kv;
+    const char *pooling; /* "mean", "cls", "last" or "none": it embeds texts; NULL: it generates */
     size_t n_vocab, n_ctx, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
     uint64_t n_params, n_active;      /* all, and those that a token is multiplied with */
     size_t weights_size, active_size; /* bytes of both, repacked */

@@ -84,6 +84,11 @@ static int open_vocab(icp_model *m, const gguf *g, icp_error *err) {
     return rc;
 }
 
+static const char *const pooling_names[] = {[MODEL_POOL_NONE] = "none",
+                                            [MODEL_POOL_MEAN] = "mean",
+                                            [MODEL_POOL_FIRST] = "cls",
+                                            [MODEL_POOL_LAST] = "last"};
+
 static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts, icp_error *err) {
     model_opts mo = {.n_ctx = opts->n_ctx,
                      .lock = opts->lock,
@@ -91,7 +96,10 @@ static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts,
                      .progress = opts->progress,
                      .progress_arg = opts->progress_arg};
     TRY(choose_isa(opts->isa, &mo.isa, err));
-    TRY(choose_kv(opts->kv, &mo.kv, err));
+    bool causal;
+    mo.embed = model_is_embedder(g, &causal);
+    /* Keys and values that nobody keeps need no small form. */
+    TRY(choose_kv(opts->kv || causal ? opts->kv : "f32", &mo.kv, err));
     TRY(model_open(g, &mo, &m->model, err));
     const model_info *info = model_get_info(m->model);
     if (info->n_vocab < tokenizer_n(m->tok))
@@ -100,6 +108,7 @@ static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts,
     m->info.isa = kern_isa_name(mo.isa);
     for (size_t i = 0; i < COUNT_OF(kv_formats); i++)
         if (kv_formats[i].type == mo.kv) m->info.kv = kv_formats[i].name;
+    if (info->embeds) m->info.pooling = pooling_names[info->pooling];
     m->info.n_vocab = info->n_vocab;
     m->info.n_ctx = info->n_ctx;
     m->info.n_ctx_train = info->n_ctx_train;

@@ -107,10 +107,11 @@ static int run_engine(oracle *o, icp_model *m, const char *isa, size_t c, size_t
                      chunks[c], o->hits[hit], crowd ? "7 neighbours" : "alone");
             snprintf(salt, sizeof salt, "%d %d", hit, crowd);
             if (rc == 0) rc = hash_logits(e, o, o->hits[hit], crowd, salt, hash, err);
+            icp_error why = *err;
             if (rc == 0)
                 compare(o, hash, how);
             else
-                error_set(err, rc, "%s: %s", how, (char[sizeof err->text]){0});
+                error_set(err, rc, "%s: %s", how, why.text);
         }
     icp_engine_close(&e);
     return rc;

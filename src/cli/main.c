@@ -19,6 +19,7 @@ static const struct command {
     {"detokenize", cmd_detokenize, "token ids to text"},
     {"template", cmd_template, "messages to the text of a prompt"},
     {"logits", cmd_logits, "token ids to logits"},
+    {"embed", cmd_embed, "text to its vector, by an embedding model"},
     {"bench", cmd_bench, "measure prefill and decode"},
     {"verify", cmd_verify, "check that nothing but weights, tokens and positions changes logits"},
     {"perplexity", cmd_perplexity, "how well a model predicts a text"},

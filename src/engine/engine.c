@@ -104,7 +104,7 @@ static size_t count_fixed(const engine *e, const engine_opts *opts, size_t n_voc
     return sizeof *e +
            n * (sizeof *e->running + sizeof *e->views + sizeof *e->items + sizeof *e->spans +
                 sizeof *e->planned) +
-           rows * (sizeof *e->jobs + n_vocab * sizeof *e->logits) +
+           rows * (sizeof *e->jobs + e->n_out * sizeof *e->logits) +
            waits * (sizeof *e->waits + sizeof *e->candidates) +
            ENGINE_TENANTS * sizeof *e->tenants + threads * sampler_scratch_size(n_vocab);
 }
@@ -116,10 +116,11 @@ static void set_sizes(engine *e, const engine_opts *opts) {
     e->max_waits = (int)MIN(e->max_queued, INT16_MAX) + e->max_running;
     e->max_pause = opts->max_pause > 0 ? opts->max_pause : ENGINE_MAX_PAUSE;
     int most = (int)MIN(info->n_ctx, (size_t)INT16_MAX);
-    e->chunk = MIN(opts->chunk > 0 ? opts->chunk : ENGINE_CHUNK, most);
+    e->chunk = info->causal ? MIN(opts->chunk > 0 ? opts->chunk : ENGINE_CHUNK, most) : most;
+    e->n_out = info->n_out;
     size_t scratch = MIN((size_t)ENGINE_LOGITS_SIZE, opts->cache_limit / ENGINE_LOGITS_SHARE);
-    size_t rows = scratch / (info->n_vocab * sizeof(float));
-    e->logit_rows = (int)MIN(MAX(rows, 1), (size_t)e->chunk);
+    size_t rows = scratch / (e->n_out * sizeof(float));
+    e->logit_rows = info->causal ? (int)MIN(MAX(rows, 1), (size_t)e->chunk) : most;
     e->limit = opts->cache_limit;
     e->fixed = count_fixed(e, opts, info->n_vocab);
 }
@@ -141,8 +142,8 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
                          e->limit, requests, e->fixed);
     cache_opts co = {.page_size = info->page_size,
                      .limit = e->limit - e->fixed - requests,
-                     .no_reuse = opts->no_cache,
-                     .curve_samples = opts->no_cache ? 0 : curve_samples(e->limit),
+                     .no_reuse = e->no_cache,
+                     .curve_samples = e->no_cache ? 0 : curve_samples(e->limit),
                      .copy = model_copy_page,
                      .copy_arg = e->model};
     TRY(cache_open(&co, &e->cache, err));
@@ -155,10 +156,11 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
                          opts->tenant_quota, stats.page_size);
     e->limits =
         (request_limits){.n_vocab = info->n_vocab,
-                         .n_ctx = info->n_ctx,
+                         .n_ctx = info->causal ? info->n_ctx : (size_t)e->chunk,
                          .n_adapters = (size_t)info->n_adapters,
                          .cache_tokens = stats.n_pages * CACHE_PAGE,
-                         .quota_tokens = e->quota == SIZE_MAX ? SIZE_MAX : e->quota * CACHE_PAGE};
+                         .quota_tokens = e->quota == SIZE_MAX ? SIZE_MAX : e->quota * CACHE_PAGE,
+                         .embeds = info->embeds};
     return 0;
 }
 
@@ -173,7 +175,7 @@ static int open_arrays(engine *e) {
     e->tenants = mem_zero(ENGINE_TENANTS, sizeof *e->tenants);
     e->waits = mem_zero((size_t)e->max_waits, sizeof *e->waits);
     e->candidates = mem_zero((size_t)e->max_waits, sizeof *e->candidates);
-    e->logits_size = rows * e->limits.n_vocab * sizeof *e->logits;
+    e->logits_size = rows * e->n_out * sizeof *e->logits;
     e->logits = mem_reserve(e->logits_size);
     if (!e->running || !e->views || !e->items || !e->spans || !e->planned || !e->jobs ||
         !e->logits || !e->tenants || !e->waits || !e->candidates)
@@ -235,7 +237,8 @@ int engine_open(const engine_opts *opts, engine **out, icp_error *err) {
     e->tok = opts->tok;
     e->pool = opts->pool;
     e->adapter_scales = opts->adapter_scales;
-    e->no_cache = opts->no_cache;
+    /* What sees the tokens after it, too, is no prefix of another text. */
+    e->no_cache = opts->no_cache || !model_get_info(opts->model)->causal;
     e->commit_ahead = opts->commit_ahead;
     e->incoming_tail = &e->incoming;
     init_locks(e);

@@ -227,6 +227,8 @@ struct request {
     enum icp_finish finish; /* of the first completion */
     int error;
     icp_usage usage;
+    float *vector; /* with embed: n_vector numbers, whole when the prompt is computed */
+    size_t n_vector;
 
     pthread_mutex_t callback;
     bool detached; /* the caller has gone */
@@ -245,6 +247,7 @@ typedef struct request_limits {
     size_t cache_tokens; /* of one sequence, by the pages that there are */
     size_t quota_tokens; /* and by a tenant's quota */
     size_t n_adapters;
+    bool embeds; /* the model makes vectors, no text */
 } request_limits;
 
 /* Checks opts against the limits, with a sentence for the caller (request_opts.c). */
@@ -382,6 +385,7 @@ struct engine {
     bool no_cache, commit_ahead;
     request_limits limits;
     int chunk, max_running, logit_rows;
+    size_t n_out; /* numbers of a row: logits, or states */
     size_t max_queued;
     double max_pause;
     size_t quota;        /* pages; SIZE_MAX: none */

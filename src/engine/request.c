@@ -20,6 +20,7 @@ static size_t cost_of(const engine *e, const icp_request_opts *o) {
     for (size_t i = 0; i < o->n_bans; i++)
         size += sizeof *o->bans + o->bans[i].n * sizeof(int32_t) + AN_ALLOCATION;
     size += (o->tenant ? strlen(o->tenant) : 0) + (o->salt ? strlen(o->salt) : 0);
+    if (o->embed) size += model_vector_size(e->model, o->n_prompt) * sizeof(float);
     return size;
 }
 
@@ -38,6 +39,22 @@ static int follow_grammar(sequence *s, icp_grammar *g) {
     return matcher_new((grammar *)g, &s->matcher); /* its public name */
 }
 
+static int init_vector(request *r) {
+    if (!r->opts.embed) return 0;
+    r->n_vector = model_vector_size(r->engine->model, r->opts.n_prompt);
+    r->vector = arena_alloc(&r->memory, r->n_vector * sizeof *r->vector);
+    return r->vector ? 0 : ICP_ENOMEM;
+}
+
+/* From where on rows of the prompt are wanted. */
+static size_t first_row(const request *r, int choice) {
+    const icp_request_opts *o = &r->opts;
+    bool last = model_get_info(r->engine->model)->pooling == MODEL_POOL_LAST;
+    if (o->embed) return last ? o->n_prompt - 1 : 0;
+    bool shown = choice == 0 && (o->on_logits || o->prompt_logprobs);
+    return shown && o->logits_from < o->n_prompt ? o->logits_from : SIZE_MAX;
+}
+
 static int init_sequences(request *r) {
     const icp_request_opts *o = &r->opts;
     size_t n_stop = stop_set_n(r->stops), n = (size_t)o->n;
@@ -48,9 +65,7 @@ static int init_sequences(request *r) {
     memset(r->seq, 0, n * sizeof *r->seq);
     for (int i = 0; i < o->n; i++) {
         sequence *s = &r->seq[i];
-        bool shown = i == 0 && (o->on_logits || o->prompt_logprobs);
-        *s = (sequence){.request = r, .choice = i};
-        s->rows_from = shown && o->logits_from < o->n_prompt ? o->logits_from : SIZE_MAX;
+        *s = (sequence){.request = r, .choice = i, .rows_from = first_row(r, i)};
         set_limits(r, s);
         s->stop = (stop_scan){.set = r->stops, .state = states + (size_t)i * (n_stop + 1)};
         detok_init(&s->text, r->engine->tok, !o->keep_special);
@@ -120,6 +135,7 @@ int request_new(engine *e, const icp_request_opts *opts, request **out, icp_erro
     int rc = request_copy_opts(opts, &r->memory, &r->opts);
     if (rc == 0) rc = stop_set_new(opts->stop, opts->n_stop, &r->memory, &r->stops);
     if (rc == 0) rc = init_scales(r);
+    if (rc == 0) rc = init_vector(r);
     if (rc == 0) rc = init_sequences(r);
     if (rc == 0) rc = init_locks(r);
     if (rc < 0) {
@@ -211,7 +227,9 @@ static bool take(request *r, icp_event *event) {
                          .stop_index = -1,
                          .finish = r->finish,
                          .error = r->error,
-                         .usage = r->usage};
+                         .usage = r->usage,
+                         .vector = r->error ? NULL : r->vector,
+                         .n_vector = r->error ? 0 : r->n_vector};
     r->done_taken = true;
     return true;
 }

@@ -122,8 +122,21 @@ static int check_name(const char *what, const char *name, icp_error *err) {
                      strlen(name), LONGEST_NAME);
 }
 
+static int check_purpose(const icp_request_opts *o, const request_limits *limits, icp_error *err) {
+    if (o->embed && !limits->embeds)
+        return error_set(err, ICP_EUNSUPPORTED,
+                         "this model generates text; it embeds none (its file does not say how)");
+    if (!o->embed && limits->embeds)
+        return error_set(err, ICP_EUNSUPPORTED, "this model embeds texts; it generates none");
+    if (o->embed && (o->max_tokens != 0 || o->n != 1 || o->on_logits || o->prompt_logprobs))
+        return error_set(err, ICP_EINVALID,
+                         "a text is embedded with n = 1 and max_tokens = 0, without logits");
+    return 0;
+}
+
 int request_check(const icp_request_opts *o, const request_limits *limits, icp_error *err) {
     if (o->n_prompt == 0) return error_set(err, ICP_EINVALID, "the prompt is empty");
+    TRY(check_purpose(o, limits, err));
     TRY(check_int("n", o->n, 1, ICP_MAX_N, err));
     TRY(check_int("max_tokens", o->max_tokens, -1, INT32_MAX, err));
     TRY(check_int("min_tokens", o->min_tokens, 0, INT32_MAX, err));

@@ -90,10 +90,11 @@ static int find_victim(const planner *p, int i) {
 /* Gives sequence i up to `want` tokens of this step. False: a victim must make room first. */
 static bool take(planner *p, int i, size_t want) {
     const sched_seq *seq = &p->state->running[i];
+    size_t least = seq->whole ? want : 1;
     int n = fit(p, i, want);
-    if (n == 0) {
+    if ((size_t)n < least) {
         p->victim = find_victim(p, i);
-        return room_of(p, seq) > seq->n_ready || p->victim == i;
+        return room_of(p, seq) >= seq->n_ready + least || p->victim == i;
     }
     size_t end = seq->n_ready + (size_t)n, needed = pages_for(p->state, end);
     if (needed > seq->n_pages) promise(p, seq, needed - seq->n_pages);
@@ -128,8 +129,10 @@ static bool plan_decode(planner *p) {
 static bool plan_prefill(planner *p, bool short_only) {
     for (int i = 0; i < p->state->n_running && p->budget > 0; i++) {
         size_t todo = rest(&p->state->running[i]);
+        bool whole = p->state->running[i].whole;
         if (todo == 1 || p->items[i].n_tokens > 0) continue;
-        if (short_only && (todo > SCHED_SHORT || todo > (size_t)p->budget)) continue;
+        if (short_only && (whole || todo > SCHED_SHORT)) continue;
+        if ((short_only || whole) && todo > (size_t)p->budget) continue;
         if (find_owner(p, i) >= 0) continue;
         if (!take(p, i, MIN(todo, (size_t)p->budget))) return false;
         p->budget -= p->items[i].n_tokens;

@@ -41,7 +41,8 @@
  * hold among them, and nobody else is preempted for it.
  *   8. With edges (sequences carry a state, which is kept at page edges), a chunk that reaches an
  *      edge ends at one: the last before the newest token, but no later than where somebody behind
- *      can attach. */
+ *      can attach.
+ *   9. A whole prompt is computed in one step or not at all: it sees what follows. */
 #ifndef SCHEDULE_H
 #define SCHEDULE_H
 
@@ -101,6 +102,7 @@ typedef struct sched_seq {
     size_t rows_from; /* logits of all positions >= this are wanted; SIZE_MAX: only the last */
     size_t stop;      /* with edges: if it is to come yet, a chunk ends there */
     uint64_t space;   /* sequences with equal numbers share prefixes */
+    bool whole;       /* its rest cannot be cut */
     int tenant;       /* index; -1: no quota holds for it */
 } sched_seq;
 

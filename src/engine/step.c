@@ -31,6 +31,7 @@ static sched_seq describe(const sequence *s) {
                        .tenant = r->space && !r->public ? r->tenant->slot : -1,
                        .hit_limit = hit_limit(s),
                        .rows_from = s->rows_from,
+                       .whole = !model_get_info(r->engine->model)->causal,
                        /* a sequence without a namespace has one of its own */
                        .space = r->space ? (uintptr_t)r->space : (uintptr_t)s};
 }
@@ -132,6 +133,12 @@ static void note_room(engine *e) {
         e->tenants[t->slot].pages = cache_obtainable(e->cache, t->owner);
 }
 
+/* Prompt tokens of a step in which somebody decodes. Where prompts are whole, nobody does. */
+static int chunk_mixed(const engine *e) {
+    if (!model_get_info(e->model)->causal) return e->chunk;
+    return sched_chunk(&e->pace, ENGINE_PAUSE_SHARE * e->max_pause, ENGINE_CHUNK_LEAST, e->chunk);
+}
+
 static void plan(engine *e) {
     bool admitting = true;
     e->n_plans++;
@@ -141,8 +148,7 @@ static void plan(engine *e) {
                              .n_running = e->n_running,
                              .max_running = e->max_running,
                              .chunk = e->chunk,
-                             .chunk_mixed = sched_chunk(&e->pace, ENGINE_PAUSE_SHARE * e->max_pause,
-                                                        ENGINE_CHUNK_LEAST, e->chunk),
+                             .chunk_mixed = chunk_mixed(e),
                              .logit_rows = e->logit_rows,
                              .page_tokens = CACHE_PAGE,
                              .pages = cache_obtainable(e->cache, NULL),
@@ -216,6 +222,8 @@ static void add_job(sequence *s, float *row, sample_job *job) {
 /* The row after token `at` of s: to whom it may concern. Returns the number of jobs added. */
 static int use_row(engine *e, sequence *s, size_t at, float *row, sample_job *job) {
     const icp_request_opts *o = &s->request->opts;
+    if (o->embed && at >= s->rows_from)
+        model_pool(e->model, row, at, o->n_prompt, s->request->vector);
     if (at >= s->rows_from && at < o->n_prompt && o->on_logits)
         request_show_logits(s->request, at, row, e->limits.n_vocab);
     if (at + 1 == s->n_tokens && s->max_new > 0) {
@@ -244,7 +252,7 @@ static int harvest(engine *e, int n_spans) {
         int n_logits = span->n_logits;
         chain_publish(s->chain, s->tokens + span->pos, (size_t)span->n_tokens);
         note_ready(e, s, end, false);
-        for (int k = n_logits; k > 0; k--, row += e->limits.n_vocab)
+        for (int k = n_logits; k > 0; k--, row += e->n_out)
             n_jobs += use_row(e, s, end - (size_t)k, row, &e->jobs[n_jobs]);
         if (s->rows_from < end) s->rows_from = end < s->request->opts.n_prompt ? end : SIZE_MAX;
     }

@@ -386,6 +386,10 @@ static int find_arch(const gguf *g, hparams *h, icp_error *err) {
                      (int)MIN(name.len, (size_t)64), name.data, known);
 }
 
+static bool read_causal(const reader *r, const arch *a) {
+    return read_bool(r, "attention.causal", !a->encoder);
+}
+
 static int read_all(const reader *r, hparams *h) {
     int pooling;
     TRY(read_int(r, "embedding_length", 1, 1 << 17, REQUIRED, &h->n_embd));
@@ -397,9 +401,22 @@ static int read_all(const reader *r, hparams *h) {
     TRY(read_int(r, "embedding_length_per_layer_input", 0, 1 << 16, 0, &h->n_embd_layer));
     TRY(read_int(r, "pooling_type", MODEL_POOL_NONE, MODEL_POOL_LAST, MODEL_POOL_NONE, &pooling));
     h->pooling = (enum model_pooling)pooling;
-    h->causal = read_bool(r, "attention.causal", !h->arch->encoder);
+    h->causal = read_causal(r, h->arch);
     h->parallel = read_bool(r, "use_parallel_residual", h->arch->parallel);
     return 0;
+}
+
+bool model_is_embedder(const gguf *g, bool *causal) {
+    char full[KEY];
+    gguf_str name = gguf_string(g, "general.architecture");
+    const arch *a = name.data ? arch_find(name.data, name.len) : NULL;
+    *causal = true;
+    if (!a) return false;
+    reader r = {g, a->name, NULL};
+    *causal = read_causal(&r, a);
+    if (a->encoder) return true;
+    return find_value(&r, "pooling_type", full) &&
+           gguf_uint(g, full, MODEL_POOL_NONE) != MODEL_POOL_NONE;
 }
 
 int hparams_read(const gguf *g, hparams *h, icp_error *err) {

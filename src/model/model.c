@@ -76,6 +76,7 @@ static void fill_info(model *m, const gguf *g, const model_opts *opts) {
                            .n_head_kv = (size_t)h->layers->n_head_kv,
                            .n_ff = (size_t)h->layers->n_ff,
                            .n_out = (size_t)(opts->embed ? h->n_embd : h->n_vocab),
+                           .embeds = opts->embed,
                            .causal = h->causal,
                            .pooling = h->pooling,
                            .state_size = h->n_state * sizeof(float),
@@ -276,11 +277,27 @@ void model_copy_page(void *arg, void *to, const void *from, int n_tokens) {
     }
 }
 
-void model_pool(const model *m, const float *rows, int n, float *out) {
+size_t model_vector_size(const model *m, size_t n) {
+    return m->info.n_out * (m->h.pooling == MODEL_POOL_NONE ? n : 1);
+}
+
+void model_pool(const model *m, const float *row, size_t i, size_t n, float *out) {
     size_t d = m->info.n_out;
-    size_t from = m->h.pooling == MODEL_POOL_LAST ? (size_t)(n - 1) * d : 0;
-    memcpy(out, rows + from, d * sizeof *out);
-    if (m->h.pooling != MODEL_POOL_MEAN) return;
-    for (int i = 1; i < n; i++) m->kern.add((int)d, out, rows + (size_t)i * d, out);
-    for (size_t j = 0; j < d; j++) out[j] /= (float)n;
+    switch (m->h.pooling) {
+    case MODEL_POOL_NONE:
+        memcpy(out + i * d, row, d * sizeof *out);
+        break;
+    case MODEL_POOL_FIRST:
+        if (i == 0) memcpy(out, row, d * sizeof *out);
+        break;
+    case MODEL_POOL_LAST:
+        if (i == n - 1) memcpy(out, row, d * sizeof *out);
+        break;
+    case MODEL_POOL_MEAN:
+        if (i == 0)
+            memcpy(out, row, d * sizeof *out);
+        else
+            m->kern.add((int)d, out, row, out);
+        for (size_t j = 0; i == n - 1 && j < d; j++) out[j] /= (float)n;
+    }
 }

@@ -34,6 +34,7 @@ typedef struct model_info {
     uint64_t n_params;
     uint64_t n_active;          /* of these, what a token is multiplied with, */
     size_t n_out;               /* floats of a row that a pass computes: n_vocab, or n_embd */
+    bool embeds;                /* opened with model_opts.embed */
     bool causal;                /* false: a span must be a whole text, of one pass */
     enum model_pooling pooling; /* of an embedding model */
     size_t weights_size;        /* bytes of the repacked weights, */
@@ -43,6 +44,10 @@ typedef struct model_info {
     int n_adapters;
     uint8_t fingerprint[16]; /* XXH3 of everything in the file that decides logits */
 } model_info;
+
+/* Whether a file's model is for embedding texts, by its architecture or because it says how to pool
+ * their states: then it is to be opened with model_opts.embed. *causal: as in model_info. */
+bool model_is_embedder(const gguf *g, bool *causal);
 
 /* Repacks the weights of g (which may be closed afterwards). ICP_EUNSUPPORTED names an architecture
  * or tensor type and lists the supported ones; ICP_EFORMAT names the missing or misshapen thing. */
@@ -79,8 +84,10 @@ int model_reserve(model *m, int max_tokens, int max_logits);
  * page that one of them writes. Allocates nothing; cannot fail. */
 void model_forward(model *m, const model_span *spans, int n_spans, float *logits);
 
-/* Of an embedding model: n final states of one text, in order, become its vector out[n_out]. */
-void model_pool(const model *m, const float *rows, int n, float *out);
+/* Of an embedding model: the final states of a text's n tokens, given in order one by one, become
+ * its vector out[model_vector_size(m, n)]. Without pooling that is all of them. */
+size_t model_vector_size(const model *m, size_t n);
+void model_pool(const model *m, const float *row, size_t i, size_t n, float *out);
 
 /* For cache_opts.copy: copies the KV of the first n tokens of a page. arg is the model. */
 void model_copy_page(void *arg, void *to, const void *from, int n_tokens);

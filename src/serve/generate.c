@@ -28,7 +28,20 @@ static bool make_choices(generation *g) {
     return true;
 }
 
+/* A model generates text or embeds it. */
+static bool serves(const call *c, const dialect *d, reply *error) {
+    const char *pooling = icp_model_get_info(c->server->model)->pooling;
+    if (pooling && !d->take_vector)
+        reply_error(error, 400, "unsupported", "model",
+                    "This model embeds texts; it generates none. Its route is /v1/embeddings.");
+    else if (!pooling && d->take_vector)
+        reply_error(error, 400, "unsupported", "model",
+                    "This model generates text; it does not embed it: its file names no pooling.");
+    return !error->status;
+}
+
 generation *generation_new(call *c, const dialect *d, json_object *body, size_t n_prompts) {
+    if (!serves(c, d, &c->reply)) return NULL;
     generation *g = mem_zero(1, sizeof *g);
     if (!g) return reply_error(&c->reply, 503, NULL, NULL, "Out of memory."), NULL;
     g->call = c;
@@ -206,6 +219,7 @@ static void take_done(generation *g, prompt *p, const icp_event *e) {
     g->usage.total_s = MAX(g->usage.total_s, e->usage.total_s);
     icp_error err = {.code = e->error};
     bool failed = e->finish == ICP_FINISH_ERROR;
+    if (!failed && g->dialect->take_vector) g->dialect->take_vector(g, (size_t)(p - g->prompts), e);
     icp_request_free(&p->request);
     g->n_done++;
     if (failed)

@@ -128,6 +128,8 @@ typedef struct dialect {
     void (*stream)(generation *g, enum output_event what, choice *c, item *i);
     /* Appends a whole answer. */
     void (*put_whole)(generation *g, buf *out);
+    /* Takes the vector of prompt i, which is done; NULL where text is generated. */
+    void (*take_vector)(generation *g, size_t i, const icp_event *done);
     void (*free_own)(void *own); /* NULL when there is none */
 } dialect;
 
@@ -220,6 +222,11 @@ void add_prompt_logprob(const generation *g, buf *to, const icp_event *event);
 
 /* ---- completions (prompts.c, fim.c) --------------------------------------------------------- */
 
+/* How many prompts the value of a field has (a text, token ids, or a list of those); 0 with an
+ * error: none, or too many. */
+size_t prompts_count(json_object *value, const char *param, size_t most, reply *error);
+/* Reads them all; frame: with BOS and EOS where the vocabulary asks. false with an error. */
+bool prompts_read(generation *g, json_object *value, const char *param, bool frame);
 /* A generation for the prompts of a body, ready to be submitted; NULL with an error in c->reply. */
 generation *prompts_generation(call *c, const dialect *d, json_object *body);
 

@@ -101,9 +101,9 @@ void apply_template_reply(call *c, json_object *body) {
     icp_tokens_free(&ids);
 }
 
-void no_embeddings_reply(call *c, json_object *body) {
+void no_ranks_reply(call *c, json_object *body) {
     reply_error(&c->reply, 501, "unsupported", NULL,
-                "This server generates text; it does not embed or rank it.");
+                "This server generates texts or embeds them; it does not rank them.");
 }
 
 /* ---- vLLM ------------------------------------------------------------------------------------ */
@@ -162,7 +162,8 @@ void ollama_show_reply(call *c, json_object *body) {
     const icp_model_info *info = icp_model_get_info(c->server->model);
     const char *source = icp_model_template(c->server->model);
     buf *out = &c->reply.body;
-    buf_puts(out, "{\"capabilities\":[\"completion\",\"tools\"],");
+    buf_puts(out, info->pooling ? "{\"capabilities\":[\"embedding\"],"
+                                : "{\"capabilities\":[\"completion\",\"tools\"],");
     put_details(info, out);
     put_string_member(out, ",\"template\":", source ? source : "");
     put_string_member(out, ",\"model_info\":{\"general.architecture\":", info->arch);

@@ -37,28 +37,27 @@ static bool keep_echo(call *c, prompt *p, json_object *value) {
 }
 
 /* One prompt: a string, or a list of token ids. */
-static bool read_prompt(call *c, prompt *p, json_object *value, const struct own *own) {
+static bool read_prompt(call *c, prompt *p, json_object *value, const char *param, bool frame) {
     const icp_model *model = c->server->model;
     icp_error err = {0};
     p->from_text = json_object_is_type(value, json_type_string);
     if (p->from_text) {
         if (icp_tokenize(model, json_object_get_string(value),
-                         (size_t)json_object_get_string_len(value), true, own->add_special_tokens,
-                         &p->ids, &err) < 0)
-            return reply_icp_error(&c->reply, &err, "prompt"), false;
+                         (size_t)json_object_get_string_len(value), true, frame, &p->ids, &err) < 0)
+            return reply_icp_error(&c->reply, &err, param), false;
     } else if (json_object_is_type(value, json_type_array)) {
         size_t n_vocab = icp_model_get_info(model)->n_vocab;
-        if (!json_token_ids(value, "prompt", n_vocab, &p->ids, &c->reply)) return false;
+        if (!json_token_ids(value, param, n_vocab, &p->ids, &c->reply)) return false;
     } else {
-        reply_error(&c->reply, 400, "invalid_type", "prompt",
-                    "Invalid type for 'prompt': expected a string, a list of token ids, or a list "
-                    "of those, got %s.",
-                    json_kind(value));
+        reply_error(&c->reply, 400, "invalid_type", param,
+                    "Invalid type for '%s': expected a string, a list of token ids, or a list of "
+                    "those, got %s.",
+                    param, json_kind(value));
         return false;
     }
-    if (p->ids.n) return !own->echo || keep_echo(c, p, value);
-    reply_error(&c->reply, 400, "invalid_value", "prompt",
-                "Invalid value for 'prompt': it is empty.");
+    if (p->ids.n) return true;
+    reply_error(&c->reply, 400, "invalid_value", param, "Invalid value for '%s': it is empty.",
+                param);
     return false;
 }
 
@@ -70,12 +69,22 @@ static bool is_one_prompt(json_object *value) {
            json_object_is_type(first, json_type_double);
 }
 
-static size_t count_prompts(json_object *value, reply *error) {
+static json_object *prompt_at(json_object *value, size_t i) {
+    return is_one_prompt(value) ? value : json_object_array_get_idx(value, i);
+}
+
+size_t prompts_count(json_object *value, const char *param, size_t most, reply *error) {
     size_t n = is_one_prompt(value) ? 1 : json_object_array_length(value);
-    if (n >= 1 && n <= MAX_PROMPTS) return n;
-    reply_error(error, 400, "invalid_value", "prompt",
-                "Invalid value for 'prompt': a list has 1 to %d prompts, not %zu.", MAX_PROMPTS, n);
+    if (n >= 1 && n <= most) return n;
+    reply_error(error, 400, "invalid_value", param,
+                "Invalid value for '%s': a list has 1 to %zu items, not %zu.", param, most, n);
     return 0;
+}
+
+bool prompts_read(generation *g, json_object *value, const char *param, bool frame) {
+    for (size_t i = 0; i < g->n_prompts; i++)
+        if (!read_prompt(g->call, &g->prompts[i], prompt_at(value, i), param, frame)) return false;
+    return true;
 }
 
 static bool settle(generation *g, const struct own *own, reply *error) {
@@ -108,11 +117,9 @@ static bool read_prompts(call *c, generation *g, json_object *body, const struct
     if (c->reply.status) return false;
     if (suffix && json_object_get_string_len(suffix))
         return read_filling(c, &g->prompts[0], value, suffix);
-    bool single = is_one_prompt(value);
-    for (size_t i = 0; i < g->n_prompts; i++) {
-        json_object *item = single ? value : json_object_array_get_idx(value, i);
-        if (!read_prompt(c, &g->prompts[i], item, own)) return false;
-    }
+    if (!prompts_read(g, value, "prompt", own->add_special_tokens)) return false;
+    for (size_t i = 0; own->echo && i < g->n_prompts; i++)
+        if (!keep_echo(c, &g->prompts[i], prompt_at(value, i))) return false;
     return true;
 }
 
@@ -124,7 +131,7 @@ generation *prompts_generation(call *c, const dialect *d, json_object *body) {
         reply_error(&c->reply, 400, "missing_field", "prompt", "Missing field: 'prompt'.");
         return NULL;
     }
-    size_t n = count_prompts(value, &c->reply);
+    size_t n = prompts_count(value, "prompt", MAX_PROMPTS, &c->reply);
     generation *g = n ? generation_new(c, d, body, n) : NULL;
     if (g && !(settle(g, &own, &c->reply) && read_prompts(c, g, body, &own))) generation_free(&g);
     return g;

@@ -49,9 +49,8 @@ static tokenizer *open_vocab(void) {
     return tok;
 }
 
-void bed_open(bed *b, engine_opts opts) {
+static void open_engine(bed *b, engine_opts opts) {
     icp_error err = {0};
-    b->model = fake_model_open();
     b->tok = open_vocab();
     assert_int_equal(pool_open(2, &b->pool), 0);
     opts.model = b->model;
@@ -59,6 +58,17 @@ void bed_open(bed *b, engine_opts opts) {
     opts.pool = b->pool;
     if (!opts.cache_limit) opts.cache_limit = 4 << 20;
     if (engine_open(&opts, &b->engine, &err) < 0) fail_msg("%s", err.text);
+}
+
+void bed_open(bed *b, engine_opts opts) {
+    b->model = fake_model_open();
+    open_engine(b, opts);
+}
+
+void bed_open_embedder(bed *b, engine_opts opts, bool causal) {
+    b->model = fake_model_open();
+    fake_model_embed(b->model, causal);
+    open_engine(b, opts);
 }
 
 void bed_close(bed *b) {

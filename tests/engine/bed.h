@@ -18,6 +18,7 @@ typedef struct bed {
 
 /* opts: what differs from a roomy engine; its model, tok and pool are filled in. */
 void bed_open(bed *b, engine_opts opts);
+void bed_open_embedder(bed *b, engine_opts opts, bool causal); /* fake_model_embed */
 void bed_close(bed *b);
 
 enum { BED_MOST = 512 };

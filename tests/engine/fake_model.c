@@ -49,6 +49,8 @@ model *fake_model_open(void) {
                            .n_vocab = FAKE_VOCAB,
                            .n_ctx_train = FAKE_CTX,
                            .n_ctx = FAKE_CTX,
+                           .n_out = FAKE_VOCAB,
+                           .causal = true,
                            .page_size = KERN_PAGE * sizeof(uint64_t)};
     m->info.n_adapters = 2;
     m->poison = -1;
@@ -62,6 +64,12 @@ void fake_model_close(model **m) {
     pthread_mutex_destroy(&(*m)->lock);
     mem_free(*m);
     *m = NULL;
+}
+
+void fake_model_embed(model *m, bool causal) {
+    m->info.embeds = true;
+    m->info.causal = causal;
+    m->info.pooling = causal ? MODEL_POOL_LAST : MODEL_POOL_FIRST;
 }
 
 void fake_model_stop(model *m) {
@@ -124,6 +132,14 @@ void model_adapters_digest(const model *m, const float *scales, uint8_t out[16])
     memcpy(out, sum, sizeof sum);
 }
 
+size_t model_vector_size(const model *m, size_t n) {
+    return m->info.n_out;
+}
+
+void model_pool(const model *m, const float *row, size_t i, size_t n, float *out) {
+    if (i == (m->info.causal ? n - 1 : 0)) memcpy(out, row, m->info.n_out * sizeof *out);
+}
+
 static uint64_t *slot(const model_span *s, size_t pos) {
     return (uint64_t *)s->pages[pos / KERN_PAGE] + pos % KERN_PAGE;
 }
@@ -137,9 +153,11 @@ static void run_span(model *m, const model_span *s, float **row) {
         uint64_t before = pos ? *slot(s, pos - 1) : adapted(s->scales);
         *slot(s, pos) = kv_of(before, token, pos);
     }
-    uint64_t sum = 0;
+    uint64_t sum = 0, all = 0;
+    need(m->info.causal || s->pos == 0);
+    for (size_t pos = 0; pos < end; pos++) all = mix(all ^ *slot(s, pos));
     for (size_t pos = 0; pos < end; pos++) {
-        sum = mix(sum ^ *slot(s, pos));
+        sum = m->info.causal ? mix(sum ^ *slot(s, pos)) : all;
         if (pos + (size_t)s->n_logits < end) continue;
         fill_row(sum, *row);
         if (m->poison >= 0 && s->tokens[pos - s->pos] == m->poison) (*row)[7] = NAN;

@@ -16,6 +16,10 @@ void fake_model_close(model **m);
 /* The logits after tokens[0..n), without any page. */
 void fake_logits(const int32_t *tokens, size_t n, float *row);
 
+/* Makes it embed texts: a text's vector is the row of all its tokens, which is that of its last one
+ * (causal), or of its first. Before the engine is opened. */
+void fake_model_embed(model *m, bool causal);
+
 /* Lets the next pass wait until fake_model_go. */
 void fake_model_stop(model *m);
 void fake_model_go(model *m);

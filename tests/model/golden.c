@@ -92,7 +92,7 @@ static size_t check_prompt(golden *g, json_object *prompt, size_t i, const float
     for (size_t p = 0; !g->embed && p < n_at; p++)
         compare(g, rows + (size_t)positions[p] * g->n, want + p * g->n, i, positions[p]);
     if (g->embed) {
-        model_pool(m, rows, (int)n, pooled);
+        for (size_t k = 0; k < n; k++) model_pool(m, rows + k * g->n, k, n, pooled);
         compare(g, pooled, want, i, -1);
     } else if (g->chunk == 7) {
         check_greedy(m, prompt, ids, n);
