@@ -154,8 +154,15 @@ static bool is_phi3(const text_vocab *vocab) {
     return false;
 }
 
+/* The types tell it, too, where the file does not name it. */
+static void find_unknown(tokenizer *t) {
+    for (size_t id = 0; t->unk < 0 && id < t->n; id++)
+        if (t->types[id] == TOKEN_UNKNOWN) t->unk = (int32_t)id;
+}
+
 static void decide_manners(tokenizer *t, const text_vocab *given) {
     text_vocab vocab = *given;
+    if (t->kind == KIND_UNIGRAM) find_unknown(t);
     if (t->kind == KIND_WORDPIECE) find_bert_tokens(t, &vocab);
     t->add_bos = decide_bos(t, &vocab) && t->bos >= 0;
     t->add_eos = decide_end(t, &vocab) && t->end >= 0;

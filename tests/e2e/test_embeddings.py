@@ -13,7 +13,7 @@ from openai import OpenAI
 
 from program import GOLDEN, TINY, incipit, serving
 
-NAMES = ["bert", "nomic-bert", "gemma-embedding", "qwen3-embed"]
+NAMES = ["bert", "xlm-roberta", "nomic-bert", "gemma-embedding", "qwen3-embed"]
 CAUSAL = {"qwen3-embed"}
 
 

@@ -137,7 +137,7 @@ static const char *const names[] = {
     "falcon",        "command-r",      "cohere2",       "mamba2",
     "granitehybrid", "falcon-h1",      "lfm2",          "qwen3next",
     "qwen35",        "qwen3-embed",    "bert",          "gemma-embedding",
-    "nomic-bert",
+    "xlm-roberta",   "nomic-bert",
 };
 
 /* Every chunk size on the best instruction set, one on the others. */

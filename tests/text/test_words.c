@@ -144,6 +144,10 @@ static void test_best_way(void **state) {
     EXPECT(t, "a</s>", TOKENIZE_SPECIAL, 2, 4, 1);
     EXPECT(t, "a", TOKENIZE_BOS, 2, 4, 1); /* T5 ends with EOS */
     tokenizer_close(&t);
+    bed.vocab.unk = -1; /* found by its type */
+    t = bed_open(&bed);
+    EXPECT(t, "x", 0, 2, 0);
+    tokenizer_close(&t);
     bed.scores[7] = -4.5f;
     bed.vocab.add_space_prefix = 0;
     t = bed_open(&bed);
