@@ -13,7 +13,7 @@
  *
  * A frame of rounds 0 returns to a place after a call. One of rounds n > 0 means: n rounds of the
  * OP_REPEAT at its place will be done when the round that is open ends. Beyond the minimum rounds
- * are not counted when there is no maximum.
+ * are not counted when there is no maximum. At an OP_SERIES: parts from n - 1 on may still come.
  *
  * Invariants
  *  1. Stacks are made after those below them: a stack's number is greater than those of its frames.
@@ -56,6 +56,14 @@ typedef struct id_table { /* open addressing; holds id + 1 */
     size_t n_slots, n;
 } id_table;
 
+/* Masks, in blocks that are kept for reuse when states are forgotten: giving back and taking tens
+ * of megabytes would take longer than a token may. */
+enum { MASK_BLOCK = 64 }; /* masks */
+typedef struct mask_pool {
+    uint64_t **blocks;
+    size_t n_blocks, cap_blocks, n_used; /* masks */
+} mask_pool;
+
 struct automaton {
     const program *p;
     frame *frames;
@@ -66,6 +74,7 @@ struct automaton {
     size_t n_frames, n_stacks, n_items, n_states;
     size_t cap_frames, cap_stacks, cap_items, cap_states, cap_rows;
     id_table stack_ids, state_ids;
+    mask_pool masks;
     size_t mask_bytes;
     uint32_t start;
 
@@ -225,12 +234,70 @@ static int visit_rounds(automaton *a, uint32_t place, uint32_t rounds, uint32_t 
     return visit(a, o->a, inner);
 }
 
+/* Parts of the series at `place` from part rounds - 1 on may come, or the end if none must. */
+static int visit_series(automaton *a, uint32_t place, uint32_t rounds, uint32_t stack) {
+    const op *o = &a->p->ops[place];
+    const series *s = &a->p->series[o->a];
+    uint32_t inner;
+    if (a->p->numbers[s->needed + rounds - 1] == s->n) TRY(visit(a, o->b, stack));
+    if (rounds > s->n) return 0;
+    TRY(intern_stack(a, &(frame){place, rounds, stack}, 1, &inner));
+    return visit(a, s->between, inner);
+}
+
+static int visit_first_part(automaton *a, uint32_t place, uint32_t stack) {
+    uint32_t inner;
+    TRY(intern_stack(a, &(frame){place, 1, stack}, 1, &inner));
+    return visit(a, a->p->series[a->p->ops[place].a].first, inner);
+}
+
+/* The first of n sorted parts that a frame, of a series, lets come; UINT32_MAX: none. Parts may
+ * come up to the first one that must. */
+static uint32_t find_part(const automaton *a, frame f, const uint32_t *parts, uint32_t n) {
+    const series *s = &a->p->series[a->p->ops[f.place].a];
+    uint32_t least = f.rounds - 1, most = a->p->numbers[s->needed + least], lo = 0, hi = n;
+    while (lo < hi) {
+        uint32_t middle = lo + (hi - lo) / 2;
+        if (parts[middle] < least)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo < n && parts[lo] <= most ? parts[lo] : UINT32_MAX;
+}
+
+/* Goes on at `place` with those frames of a stack that let one of some parts come, from part + by
+ * on. What stands before the first of them makes no difference any more: so do states that differ
+ * in that only become one. */
+static int visit_parts(automaton *a, uint32_t place, uint32_t stack, const uint32_t *parts,
+                       uint32_t n, uint32_t by) {
+    span s = a->stacks[stack];
+    for (uint32_t i = 0; i < s.count; i++) {
+        frame f = a->frames[s.first + i];
+        uint32_t part = find_part(a, f, parts, n), inner;
+        if (part == UINT32_MAX) continue;
+        TRY(intern_stack(a, &(frame){f.place, part + by + 1, f.below}, 1, &inner));
+        TRY(visit(a, place, inner));
+    }
+    return 0;
+}
+
+static int visit_choices(automaton *a, const op *o, uint32_t stack) {
+    for (uint32_t i = 0; i < o->b; i++) {
+        const choice *c = &a->p->choices[o->a + i];
+        TRY(visit_parts(a, c->place, stack, a->p->numbers + c->first, c->count, 0));
+    }
+    return 0;
+}
+
 static int visit_returns(automaton *a, uint32_t stack) {
     span s = a->stacks[stack];
     for (uint32_t i = 0; i < s.count; i++) {
         frame f = a->frames[s.first + i];
         if (f.place == BOTTOM)
             a->fresh.accepts = true;
+        else if (f.rounds && a->p->ops[f.place].kind == OP_SERIES)
+            TRY(visit_series(a, f.place, f.rounds, f.below));
         else if (f.rounds)
             TRY(visit_rounds(a, f.place, f.rounds, f.below));
         else
@@ -269,6 +336,12 @@ static int expand(automaton *a, item way) {
         return visit_call(a, o, way.stack);
     case OP_REPEAT:
         return visit_rounds(a, way.place, 0, way.stack);
+    case OP_SERIES:
+        return visit_first_part(a, way.place, way.stack);
+    case OP_CHOICE:
+        return visit_choices(a, o, way.stack);
+    case OP_PICK:
+        return visit_parts(a, o->b, way.stack, &o->a, 1, 1);
     }
     return ICP_EBUG;
 }
@@ -364,7 +437,8 @@ static int init(const program *p, automaton *a) {
 }
 
 static void fini(automaton *a) {
-    for (size_t i = 0; i < a->n_states; i++) mem_free(a->states[i].mask);
+    for (size_t i = 0; i < a->masks.n_blocks; i++) mem_free(a->masks.blocks[i]);
+    mem_free(a->masks.blocks);
     mem_free(a->frames);
     mem_free(a->stacks);
     mem_free(a->items);
@@ -428,10 +502,22 @@ int automaton_absorb(const automaton *a, uint32_t state, uint32_t *most) {
     return a->states[state].absorb;
 }
 
+static uint64_t *new_mask(mask_pool *m, size_t n_words) {
+    if (m->n_used == m->n_blocks * MASK_BLOCK) {
+        if (!array_reserve(&m->blocks, &m->cap_blocks, m->n_blocks + 1, sizeof *m->blocks))
+            return NULL;
+        uint64_t *block = mem_alloc(MASK_BLOCK * n_words * sizeof *block);
+        if (!block) return NULL;
+        m->blocks[m->n_blocks++] = block;
+    }
+    size_t nth = m->n_used++;
+    return m->blocks[nth / MASK_BLOCK] + nth % MASK_BLOCK * n_words;
+}
+
 uint64_t *automaton_mask(automaton *a, uint32_t id, size_t n_words, bool make) {
     state *s = &a->states[id];
     if (!s->mask && make) {
-        s->mask = mem_alloc(n_words * sizeof *s->mask);
+        s->mask = new_mask(&a->masks, n_words);
         if (s->mask) a->mask_bytes += n_words * sizeof *s->mask;
     }
     return s->mask;
@@ -514,6 +600,9 @@ int automaton_collect(automaton *a, uint32_t **states, size_t n) {
     if (rc == 0) rc = copy_live(a, &fresh, states, n, moved);
     if (rc == 0) {
         for (size_t i = 0; i < n; i++) *states[i] = moved[i];
+        fresh.masks = a->masks;
+        fresh.masks.n_used = 0;
+        a->masks = (mask_pool){0};
         fini(a);
         *a = fresh;
     } else {

@@ -36,6 +36,8 @@ enum ir_kind {
     IR_KIND_SEQ,    /* first, count in kids */
     IR_KIND_ALT,    /* first, count in kids */
     IR_KIND_REPEAT, /* child, min, max */
+    IR_KIND_SERIES, /* first, count in kids: what stands between two parts; then for each part it,
+                     * and IR_EMPTY when it may be left out, else IR_NEVER */
     IR_KIND_RULE,   /* rule */
 };
 
@@ -83,6 +85,10 @@ ir_node ir_pair(ir *g, ir_node a, ir_node b);
 ir_node ir_alt(ir *g, const ir_node *nodes, size_t n);
 ir_node ir_either(ir *g, ir_node a, ir_node b);
 ir_node ir_repeat(ir *g, ir_node node, uint32_t min, uint32_t max);
+/* Some of n parts in order, at least one and all that are needed, with `between` between two. Each
+ * part begins with a text. However many there are, a state of the automaton is as large as for one
+ * of them. */
+ir_node ir_series(ir *g, const ir_node *parts, const bool *needed, size_t n, ir_node between);
 uint32_t ir_rule_new(ir *g); /* UINT32_MAX on failure */
 void ir_rule_define(ir *g, uint32_t rule, ir_node node);
 ir_node ir_call(ir *g, uint32_t rule);
@@ -134,6 +140,9 @@ enum op_kind {
     OP_LOOP,   /* a round at a (which comes back here), or b */
     OP_CALL,   /* rule a, then b */
     OP_REPEAT, /* rounds at a, min to max of them, then b */
+    OP_SERIES, /* series a, then b */
+    OP_CHOICE, /* inside a series: b places at choices[a], as far as a part behind them may come */
+    OP_PICK,   /* inside a series: part a is next, if it may come; it is at b */
 };
 
 typedef struct op {
@@ -141,6 +150,18 @@ typedef struct op {
     uint8_t absorb; /* LOOP, REPEAT: 1 + index, or 0 */
     uint32_t a, b, min, max;
 } op;
+
+/* Parts that may come one after the other: the texts that they begin with form a trie. */
+typedef struct series {
+    uint32_t first;   /* where the trie begins: the first part, */
+    uint32_t between; /* and any later one, with what stands before it */
+    uint32_t n;       /* parts */
+    uint32_t needed;  /* numbers[needed + i]: the first part from i on that must come; n: none */
+} series;
+
+typedef struct choice { /* a branch of the trie; parts behind it: first, count in numbers, sorted */
+    uint32_t place, first, count;
+} choice;
 
 enum { MAX_ABSORBS = 16, PROGRAM_NOWHERE = UINT32_MAX };
 
@@ -153,8 +174,11 @@ typedef struct program {
     uint32_t *edges;
     byte_set *sets;    /* of bytes while building, then of byte classes */
     uint32_t *rule_at; /* where a rule's code begins; PROGRAM_NOWHERE: it cannot match */
-    size_t n_ops, n_edges, n_sets, n_rules;
-    size_t cap_ops, cap_edges, cap_sets;
+    series *series;
+    choice *choices;
+    uint32_t *numbers;
+    size_t n_ops, n_edges, n_sets, n_rules, n_series, n_choices, n_numbers;
+    size_t cap_ops, cap_edges, cap_sets, cap_series, cap_choices, cap_numbers;
     uint8_t class_of[256]; /* bytes that no set tells apart have one class */
     unsigned n_classes;
     absorb absorbs[MAX_ABSORBS];
@@ -187,19 +211,13 @@ typedef struct trie {
     int32_t *ids;
 } trie;
 
-enum { SLICE_SHORT, SLICE_LONG, N_SLICES, LONGEST_TOKEN = 4096 };
-extern const uint32_t slice_most[N_SLICES]; /* characters */
-
-/* The tokens made of at most slice_most characters of a set, and a trie of all others. */
-typedef struct slice {
-    uint64_t *bits;
-    trie rest;
-} slice;
+enum { N_SLICES = 32, LONGEST_TOKEN = 4096 };
 
 /* What a vocabulary looks like to a loop over characters of a set. */
 typedef struct absorbed {
     absorb set;
-    slice slices[N_SLICES];
+    uint64_t *slices; /* N_SLICES masks, the i-th of all tokens of at most i + 1 such characters */
+    trie rest;        /* of the tokens that are in none of them */
     /* By node of the whole trie: what stands below it consists of so many of these characters at
      * most; UINT8_MAX: of others, too, or too many. */
     uint8_t *below;

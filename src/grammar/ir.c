@@ -240,6 +240,26 @@ ir_node ir_repeat(ir *g, ir_node node, uint32_t min, uint32_t max) {
     return add_item(g, (ir_item){IR_KIND_REPEAT, node, min, max});
 }
 
+/* Parts that cannot match are left out, where they may be. */
+ir_node ir_series(ir *g, const ir_node *parts, const bool *needed, size_t n, ir_node between) {
+    node_list kids = {0};
+    bool never = between == IR_NEVER;
+    node_list_add(g, &kids, between);
+    for (size_t i = 0; i < n && g->rc == 0; i++) {
+        if (parts[i] == IR_NEVER) {
+            never |= needed[i];
+            continue;
+        }
+        node_list_add(g, &kids, parts[i]);
+        node_list_add(g, &kids, needed[i] ? IR_NEVER : IR_EMPTY);
+    }
+    ir_node made = IR_NEVER;
+    if (!never && kids.n == 3) made = kids.node[1];
+    if (!never && kids.n > 3) made = add_kids(g, IR_KIND_SERIES, kids.node, kids.n);
+    node_list_fini(&kids);
+    return g->rc < 0 ? IR_NEVER : made;
+}
+
 uint32_t ir_rule_new(ir *g) {
     if (!make_room(g, &g->rules, &g->cap_rules, g->n_rules, 1, sizeof *g->rules)) return UINT32_MAX;
     g->rules[g->n_rules] = (ir_rule){0};

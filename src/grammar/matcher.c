@@ -148,23 +148,98 @@ static int walk(grammar *g, const trie *t, uint32_t from, uint64_t *bits) {
     return 0;
 }
 
-/* The slice that a state can take as a whole; NULL: none. */
-static const slice *find_slice(const grammar *g, uint32_t state) {
-    uint32_t most;
-    const absorbed *a = find_absorbed(g, state, &most);
-    if (!a || most < slice_most[SLICE_SHORT]) return NULL;
-    return &a->slices[most >= slice_most[SLICE_LONG] ? SLICE_LONG : SLICE_SHORT];
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+/* A loop that takes `most` more characters of a set lets all tokens of up to so many of them fit.
+ * Longer ones may fit by other ways only. They need not be tried when all characters of the set
+ * lead to one state, and from there again, and nowhere after most + 1 of them. */
+enum { STATE_MIXED = STATE_UNKNOWN };
+
+/* The UTF-8 of all code points from 128 on (The Unicode Standard, table 3-7). */
+typedef struct byte_range {
+    uint8_t first, last;
+} byte_range;
+static const struct encodings {
+    int len;
+    byte_range bytes[4];
+} wide[] = {
+    {2, {{0xc2, 0xdf}, {0x80, 0xbf}}},
+    {3, {{0xe0, 0xe0}, {0xa0, 0xbf}, {0x80, 0xbf}}},
+    {3, {{0xe1, 0xec}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {3, {{0xed, 0xed}, {0x80, 0x9f}, {0x80, 0xbf}}},
+    {3, {{0xee, 0xef}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf0, 0xf0}, {0x90, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf1, 0xf3}, {0x80, 0xbf}, {0x80, 0xbf}, {0x80, 0xbf}}},
+    {4, {{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}}},
+};
+
+/* Where some characters lead. */
+typedef struct meeting {
+    bool any;
+    uint32_t at; /* STATE_MIXED: to different states */
+} meeting;
+
+static void meet(meeting *m, uint32_t at) {
+    if (m->any && m->at != at) at = STATE_MIXED;
+    *m = (meeting){true, at};
+}
+
+/* Where len bytes of these ranges lead. */
+static int meet_bytes(grammar *g, uint32_t from, const byte_range *bytes, int len, meeting *m) {
+    byte_set seen = {0}; /* classes */
+    for (unsigned byte = bytes->first; byte <= bytes->last; byte++) {
+        unsigned class = g->program.class_of[byte];
+        uint32_t after;
+        if (byte_set_has(&seen, class)) continue;
+        seen.bits[class >> 6] |= UINT64_C(1) << (class & 63);
+        TRY(automaton_step(g->automaton, from, class, &after));
+        if (len > 1)
+            TRY(meet_bytes(g, after, bytes + 1, len - 1, m));
+        else
+            meet(m, after);
+    }
+    return 0;
+}
+
+/* The state to which all characters of a set lead, or STATE_MIXED. */
+static int after_any(grammar *g, uint32_t from, const absorb *set, uint32_t *out) {
+    meeting m = {0};
+    for (unsigned byte = 0; byte < 128; byte++) {
+        uint32_t after;
+        if (!(set->ascii[byte >> 6] >> (byte & 63) & 1)) continue;
+        TRY(automaton_step(g->automaton, from, g->program.class_of[byte], &after));
+        meet(&m, after);
+    }
+    for (size_t i = 0; set->wide && i < COUNT_OF(wide); i++)
+        TRY(meet_bytes(g, from, wide[i].bytes, wide[i].len, &m));
+    *out = m.at;
+    return 0;
+}
+
+/* Whether more than `most` characters of a set never fit. */
+static int is_bounded(grammar *g, uint32_t state, const absorb *set, uint32_t most, bool *out) {
+    *out = false;
+    for (uint32_t n = 0; n <= most && state != STATE_DEAD; n++) {
+        TRY(after_any(g, state, set, &state));
+        if (state == STATE_MIXED) return 0;
+    }
+    *out = state == STATE_DEAD;
+    return 0;
 }
 
 static int compute(grammar *g, uint32_t state, uint64_t *bits) {
-    const slice *s = find_slice(g, state);
-    size_t size = g->vocab->n_words * sizeof *bits;
-    if (!s) {
-        memset(bits, 0, size);
+    uint32_t most;
+    const absorbed *a = find_absorbed(g, state, &most);
+    size_t n_words = g->vocab->n_words;
+    bool whole = a && most >= N_SLICES;
+    if (a && most && !whole) TRY(is_bounded(g, state, &a->set, most, &whole));
+    if (!whole) {
+        memset(bits, 0, n_words * sizeof *bits);
         return walk(g, &g->vocab->all, state, bits);
     }
-    memcpy(bits, s->bits, size);
-    return walk(g, &s->rest, state, bits);
+    size_t nth = MIN(most, (uint32_t)N_SLICES) - 1;
+    memcpy(bits, a->slices + nth * n_words, n_words * sizeof *bits);
+    return walk(g, &a->rest, state, bits);
 }
 
 /* Into bits of the vocabulary's own length; keeps the result when there is memory for that. */

@@ -11,7 +11,13 @@
  * finite text, can it call itself before it has taken a byte (which is refused).
  *
  * Alternatives that begin with texts share beginnings, as in a trie: of 5,000 strings of an enum
- * only those are looked at that agree with the text so far. */
+ * only those are looked at that agree with the text so far. A series has one such trie for all its
+ * parts, in which at each branch the parts behind it are listed. Which of these may still come is
+ * the automaton's to know; the lists tell it where one would lead:
+ *
+ *   SERIES ─▶ CHOICE ─"a":─▶ CHOICE ─▶ PICK 0 ─▶ its rest ─▶ END        parts "a":…, "ab":…, "c":…
+ *                │[0 1]          └───▶ PICK 1 ─▶ …
+ *                └[2] ─"c":─▶ PICK 2 ─▶ … */
 #include "grammar_internal.h"
 
 #include <stdlib.h>
@@ -26,7 +32,8 @@ typedef struct builder {
 } builder;
 
 static const ir_node *kids_of(const ir *g, const ir_item *item) {
-    bool has_kids = item->kind == IR_KIND_SEQ || item->kind == IR_KIND_ALT;
+    bool has_kids =
+        item->kind == IR_KIND_SEQ || item->kind == IR_KIND_ALT || item->kind == IR_KIND_SERIES;
     return has_kids ? g->kids + item->first : NULL;
 }
 
@@ -56,6 +63,18 @@ static bool is_nullable(const builder *b, ir_node node) {
     }
 }
 
+static bool is_finite(const builder *b, ir_node node);
+
+static bool is_series_finite(const builder *b, const ir_node *kids, uint32_t count) {
+    bool some = false;
+    for (uint32_t i = 1; i < count; i += 2) {
+        bool finite = is_finite(b, kids[i]);
+        if (!finite && kids[i + 1] == IR_NEVER) return false;
+        some |= finite;
+    }
+    return some;
+}
+
 static bool is_finite(const builder *b, ir_node node) {
     const ir_item *item = &b->g->items[node];
     const ir_node *kids = kids_of(b->g, item);
@@ -73,6 +92,8 @@ static bool is_finite(const builder *b, ir_node node) {
         return false;
     case IR_KIND_REPEAT:
         return item->count == 0 || is_finite(b, item->first);
+    case IR_KIND_SERIES:
+        return is_series_finite(b, kids, item->count);
     case IR_KIND_RULE:
         return b->finite[item->first];
     default:
@@ -360,24 +381,57 @@ static int compare_branches(const void *a, const void *b) {
     return x->order < y->order ? -1 : 1;
 }
 
-/* A trie of sorted branches, of which `done` bytes are matched already. Recursion is as deep as
- * branches are nested in each other: with texts of n bytes in all, about √(2n). */
-static uint32_t emit_branches(builder *b, const branch *br, size_t n, uint32_t done) {
+static int compare_numbers(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A CHOICE between places, of which place i leads to branches [from[i], from[i + 1]) of a series.
+ */
+static uint32_t emit_choice(builder *b, const branch *br, const node_list *to,
+                            const node_list *from) {
+    program *p = b->p;
+    size_t first = p->n_choices, n = to->n ? from->node[to->n] - from->node[0] : 0;
+    if (!ir_tick(b->g, n) ||
+        !room(b, &p->choices, &p->cap_choices, first + to->n, sizeof(choice)) ||
+        !room(b, &p->numbers, &p->cap_numbers, p->n_numbers + n, sizeof(uint32_t)))
+        return PROGRAM_NOWHERE;
+    for (size_t i = 0; i < to->n; i++) {
+        uint32_t *parts = p->numbers + p->n_numbers, count = from->node[i + 1] - from->node[i];
+        for (uint32_t k = 0; k < count; k++) parts[k] = br[from->node[i] + k].order;
+        qsort(parts, count, sizeof *parts, compare_numbers);
+        p->choices[p->n_choices++] = (choice){to->node[i], (uint32_t)p->n_numbers, count};
+        p->n_numbers += count;
+    }
+    return add_op(b, (op){.kind = OP_CHOICE, .a = (uint32_t)first, .b = (uint32_t)to->n});
+}
+
+/* A trie of sorted branches, of a series or not, of which `done` bytes are matched already.
+ * Recursion is as deep as branches are nested in each other: with texts of n bytes in all, about
+ * √(2n). */
+static uint32_t emit_branches(builder *b, const branch *br, size_t n, uint32_t done,
+                              bool is_series) {
     if (n == 1) return emit_text(b, br->text + done, br->len - done, br->then);
     uint32_t shared = done; /* the first and last differ where any do */
     const branch *last = &br[n - 1];
     while (shared < br->len && shared < last->len && br->text[shared] == last->text[shared])
         shared++;
-    node_list to = {0};
+    node_list to = {0}, from = {0};
     size_t i = 0;
-    for (; i < n && br[i].len == shared; i++) node_list_add(b->g, &to, br[i].then);
     while (i < n && b->g->rc == 0) {
-        size_t first = i;
-        while (i < n && br[i].text[shared] == br[first].text[shared]) i++;
-        node_list_add(b->g, &to, emit_branches(b, br + first, i - first, shared));
+        size_t first = i++;
+        bool ends = br[first].len == shared;
+        while (!ends && i < n && br[i].text[shared] == br[first].text[shared]) i++;
+        node_list_add(b->g, &from, (uint32_t)first);
+        node_list_add(b->g, &to,
+                      ends ? br[first].then
+                           : emit_branches(b, br + first, i - first, shared, is_series));
     }
-    uint32_t at = emit_text(b, br->text + done, shared - done, emit_fork(b, to.node, to.n));
+    node_list_add(b->g, &from, (uint32_t)n);
+    uint32_t fork = is_series ? emit_choice(b, br, &to, &from) : emit_fork(b, to.node, to.n);
+    uint32_t at = emit_text(b, br->text + done, shared - done, fork);
     node_list_fini(&to);
+    node_list_fini(&from);
     return at;
 }
 
@@ -412,11 +466,71 @@ static uint32_t compile_alt(builder *b, ir_item alt, uint32_t next) {
     }
     if (n && b->g->rc == 0) {
         qsort(branches, n, sizeof *branches, compare_branches);
-        node_list_add(b->g, &to, emit_branches(b, branches, n, 0));
+        node_list_add(b->g, &to, emit_branches(b, branches, n, 0, false));
     }
     uint32_t at = emit_fork(b, to.node, to.n);
     mem_free(branches);
     node_list_fini(&to);
+    return at;
+}
+
+/* The first part from each on that must come. */
+static uint32_t note_needed(builder *b, const bool *needed, uint32_t n) {
+    program *p = b->p;
+    size_t first = p->n_numbers;
+    if (!room(b, &p->numbers, &p->cap_numbers, first + n + 1, sizeof(uint32_t))) return 0;
+    p->numbers[first + n] = n;
+    for (uint32_t i = n; i-- > 0;)
+        p->numbers[first + i] = needed[i] ? i : p->numbers[first + i + 1];
+    p->n_numbers += n + 1;
+    return (uint32_t)first;
+}
+
+/* Parts that cannot match are left out; false: one of them is needed. */
+static bool list_parts(builder *b, ir_item item, branch *parts, bool *needed, uint32_t *n) {
+    *n = 0;
+    for (uint32_t i = 1; i < item.count && b->g->rc == 0; i += 2) {
+        const ir_node *kid = &b->g->kids[item.first + i];
+        bool is_needed = kid[1] == IR_NEVER;
+        branch *br = &parts[*n];
+        if (!branch_of(b, kid[0], 0, br)) ir_fail(b->g, ICP_EBUG, "a part without a text");
+        if (b->g->rc == 0 && br->then == PROGRAM_NOWHERE) {
+            if (is_needed) return false;
+            continue;
+        }
+        br->order = *n;
+        br->then = add_op(b, (op){.kind = OP_PICK, .a = *n, .b = br->then});
+        needed[(*n)++] = is_needed;
+    }
+    return *n && b->g->rc == 0;
+}
+
+static uint32_t emit_series(builder *b, ir_item item, branch *parts, bool *needed, uint32_t next) {
+    program *p = b->p;
+    series s = {0};
+    if (!list_parts(b, item, parts, needed, &s.n)) return PROGRAM_NOWHERE;
+    s.needed = note_needed(b, needed, s.n);
+    qsort(parts, s.n, sizeof *parts, compare_branches);
+    s.first = emit_branches(b, parts, s.n, 0, true);
+    s.between = compile(b, b->g->kids[item.first], s.first);
+    if (s.between == PROGRAM_NOWHERE ||
+        !room(b, &p->series, &p->cap_series, p->n_series + 1, sizeof s))
+        return PROGRAM_NOWHERE;
+    p->series[p->n_series++] = s;
+    return add_op(b, (op){.kind = OP_SERIES, .a = (uint32_t)p->n_series - 1, .b = next});
+}
+
+static uint32_t compile_series(builder *b, ir_item item, uint32_t next) {
+    size_t most = item.count / 2;
+    branch *parts = mem_alloc(most * sizeof *parts);
+    bool *needed = mem_alloc(most);
+    uint32_t at = PROGRAM_NOWHERE;
+    if (parts && needed)
+        at = emit_series(b, item, parts, needed, next);
+    else
+        ir_fail(b->g, ICP_ENOMEM, "out of memory");
+    mem_free(parts);
+    mem_free(needed);
     return at;
 }
 
@@ -483,6 +597,8 @@ static uint32_t compile(builder *b, ir_node node, uint32_t next) {
         return compile_alt(b, item, next);
     case IR_KIND_REPEAT:
         return compile_repeat(b, item, next);
+    case IR_KIND_SERIES:
+        return compile_series(b, item, next);
     case IR_KIND_RULE:
         return compile_call(b, item.first, next);
     }
@@ -557,5 +673,8 @@ void program_fini(program *p) {
     mem_free(p->edges);
     mem_free(p->sets);
     mem_free(p->rule_at);
+    mem_free(p->series);
+    mem_free(p->choices);
+    mem_free(p->numbers);
     *p = (program){0};
 }

@@ -1,10 +1,7 @@
 /* Objects. Properties come in the order in which the schema has them; each optional one may be left
- * out. The comma before a property depends on whether one came before, hence two ways to be "at
- * property i":
+ * out, and others, when there may be any, come after them:
  *
- *   first   pair_0 next_1 | pair_1 next_2 | …   up to the first required one
- *   next_i  "," pair_i next_i+1 | next_i+1      (the latter when i is optional)
- *   next_n  ("," other_key ":" value)*          when there may be others */
+ *   { series of pair_i, "," between two   ("," other_key ":" value)* } */
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,24 +124,21 @@ static ir_node as_rule(schema *s, ir_node node) {
 static ir_node visit_properties(const object *o) {
     schema *s = o->s;
     ir *g = s->g;
-    size_t end = 0; /* a first property stands before it */
-    while (end < o->n && !o->needed[end]) end++;
-    bool may_be_empty = end == o->n;
-    end = MIN(end + 1, o->n);
-    ir_node other = o->closed ? IR_NEVER : as_rule(s, other_pair(o, other_key(o)));
-    ir_node next = as_rule(s, ir_repeat(g, after_comma(s, other), 0, UNBOUNDED));
-    node_list first = {0};
-    if (may_be_empty) node_list_add(g, &first, ir_pair(g, other, next));
-    for (size_t i = o->n; i-- > 0 && g->rc == 0;) {
-        ir_node one = pair(o, i);
-        if (i < end) node_list_add(g, &first, ir_pair(g, one, next));
-        if (i == 0) break;
-        ir_node here = ir_pair(g, after_comma(s, one), next);
-        next = as_rule(s, o->needed[i] ? here : ir_either(g, here, next));
+    bool may_be_empty = true;
+    node_list pairs = {0};
+    for (size_t i = 0; i < o->n && g->rc == 0; i++) {
+        node_list_add(g, &pairs, pair(o, i));
+        may_be_empty &= !o->needed[i];
     }
-    ir_node made = in_braces(s, ir_alt(g, first.node, first.n), may_be_empty);
-    node_list_fini(&first);
-    return made;
+    ir_node comma = ir_pair(g, schema_puts(s, ","), s->space);
+    ir_node some = as_rule(s, ir_series(g, pairs.node, o->needed, pairs.n, comma));
+    node_list_fini(&pairs);
+    if (o->closed) return in_braces(s, some, may_be_empty);
+    ir_node other = as_rule(s, other_pair(o, other_key(o)));
+    ir_node others = ir_repeat(g, after_comma(s, other), 0, UNBOUNDED);
+    some = ir_pair(g, some, others);
+    if (may_be_empty) some = ir_either(g, some, ir_pair(g, other, others));
+    return in_braces(s, some, may_be_empty);
 }
 
 /* ---- maps ------------------------------------------------------------------------------------ */

@@ -3,9 +3,9 @@
  *   tokens  "a" "ab" "ac" "b"      nodes  a(0) b(1)ab c(2)ac b(3)      skip  3 2 3 4
  *
  * A walk over the nodes in order visits the trie depth first; where a text cannot go on it jumps to
- * `skip`. Most tokens are made of letters that any string may contain: a slice has those that are
- * made of a set's characters as ready bits, and a trie of the others, which is all that need be
- * walked where a loop over such characters stands open. Where such a loop opens later in a token,
+ * `skip`. Most tokens are made of letters that any string may contain: those that are made of up to
+ * so many of a set's characters are a slice of ready bits, and only the others need be walked where
+ * a loop over such characters stands open (matcher.c). Where such a loop opens later in a token,
  * whole subtrees are taken. */
 #include "grammar_internal.h"
 
@@ -134,10 +134,8 @@ int grammar_vocab_new(const grammar_str *tokens, size_t n, grammar_vocab **out) 
 }
 
 static void absorbed_free(absorbed *a) {
-    for (int i = 0; i < N_SLICES; i++) {
-        mem_free(a->slices[i].bits);
-        trie_free(&a->slices[i].rest);
-    }
+    mem_free(a->slices);
+    trie_free(&a->rest);
     mem_free(a->below);
     mem_free(a);
 }
@@ -159,32 +157,36 @@ void grammar_vocab_unref(grammar_vocab **vp) {
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static bool is_absorbed(const grammar_str *token, const absorb *set, uint32_t most) {
-    size_t at = 0;
-    for (uint32_t n = 0; at < token->len; n++) {
+/* Characters of a token, if there are at most N_SLICES and all are of a set; else 0. */
+static size_t count_absorbed(const grammar_str *token, const absorb *set) {
+    size_t at = 0, n = 0;
+    for (; at < token->len; n++) {
         int32_t cp;
         at += (size_t)utf8_decode(token->data + at, token->len - at, &cp);
-        if (cp < 0 || n == most) return false;
-        if (cp >= 128 ? !set->wide : !(set->ascii[cp >> 6] >> (cp & 63) & 1)) return false;
+        if (cp < 0 || n == N_SLICES) return 0;
+        if (cp >= 128 ? !set->wide : !(set->ascii[cp >> 6] >> (cp & 63) & 1)) return 0;
     }
-    return true;
+    return n;
 }
 
-static int make_slice(const grammar_vocab *v, const absorb *set, uint32_t most, slice *out) {
+static int make_slices(const grammar_vocab *v, absorbed *out) {
     int32_t *others = mem_alloc(v->n_fit * sizeof *others);
-    out->bits = mem_zero(v->n_words, sizeof *out->bits);
+    out->slices = mem_zero(N_SLICES * v->n_words, sizeof *out->slices);
     size_t n = 0;
-    if (!others || !out->bits) {
+    if (!others || !out->slices) {
         mem_free(others);
         return ICP_ENOMEM;
     }
     for (size_t i = 0; i < v->n_fit; i++) {
         int32_t id = v->all.ids[i];
-        if (is_absorbed(&v->tokens[id], set, most))
-            out->bits[id >> 6] |= UINT64_C(1) << (id & 63);
+        size_t len = count_absorbed(&v->tokens[id], &out->set);
+        if (len)
+            out->slices[(len - 1) * v->n_words + (size_t)(id >> 6)] |= UINT64_C(1) << (id & 63);
         else
             others[n++] = id;
     }
+    for (size_t i = v->n_words; i < N_SLICES * v->n_words; i++) /* a slice has all shorter ones */
+        out->slices[i] |= out->slices[i - v->n_words];
     return trie_build(v, others, n, &out->rest);
 }
 
@@ -230,16 +232,11 @@ static uint8_t *count_below(const trie *t, const absorb *set) {
 /* ---- what a set absorbs -----------------------------------------------------------------------
  */
 
-const uint32_t slice_most[N_SLICES] = {8, 32};
-
 static absorbed *absorbed_new(const grammar_vocab *v, const absorb *set) {
     absorbed *a = mem_zero(1, sizeof *a);
     if (!a) return NULL;
-    int rc = 0;
     a->set = *set;
-    for (int i = 0; i < N_SLICES && rc == 0; i++)
-        rc = make_slice(v, set, slice_most[i], &a->slices[i]);
-    if (rc == 0 && (a->below = count_below(&v->all, set))) return a;
+    if (make_slices(v, a) == 0 && (a->below = count_below(&v->all, set))) return a;
     absorbed_free(a);
     return NULL;
 }

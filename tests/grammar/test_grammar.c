@@ -209,6 +209,62 @@ static void json_is_json(void **state) {
     grammar_unref(&g);
 }
 
+/* ---- properties ------------------------------------------------------------------------------ */
+
+enum { N_PROPERTIES = 6 };
+static const char *const properties[N_PROPERTIES] = {"b", "a", "abc", "ab", "\xc3\xa9", "ba"};
+
+static void put_member(buf *out, const char *name) {
+    buf_printf(out, "%s\"%s\": 1", out->data[out->len - 1] == '{' ? "" : ", ", name);
+}
+
+static void put_schema(buf *out, unsigned needed, bool open) {
+    buf_printf(out, "{\"additionalProperties\":%s,\"properties\":{", open ? "true" : "false");
+    for (int i = 0; i < N_PROPERTIES; i++)
+        buf_printf(out, "%s\"%s\":{\"type\":\"integer\"}", i ? "," : "", properties[i]);
+    buf_puts(out, "},\"required\":[");
+    for (int i = 0, n = 0; i < N_PROPERTIES; i++)
+        if (needed >> i & 1) buf_printf(out, "%s\"%s\"", n++ ? "," : "", properties[i]);
+    buf_puts(out, "]}");
+}
+
+/* Every subset of some properties, in order: it fits exactly when it has all that are required;
+ * with another one behind them, when there may be others; and never with two the other way round,
+ * or one twice. */
+static void properties_come_in_order(void **state) {
+    enum { ALL = 1 << N_PROPERTIES };
+    for (unsigned needed = 0; needed < ALL; needed += 1 + needed % 3) {
+        bool open = needed & 1;
+        buf schema = {0}, text = {0};
+        put_schema(&schema, needed, open);
+        grammar *g = bed_grammar(SCHEMA, schema.data);
+        for (unsigned set = 0; set < ALL; set++) {
+            bool fits = (set & needed) == needed;
+            buf_clear(&text);
+            buf_puts(&text, "{");
+            for (int i = 0; i < N_PROPERTIES; i++)
+                if (set >> i & 1) put_member(&text, properties[i]);
+            size_t len = text.len;
+            buf_puts(&text, "}");
+            assert_int_equal(bed_accepts(g, text.data, text.len), fits);
+            text.len = len;
+            put_member(&text, "other");
+            buf_puts(&text, "}");
+            assert_int_equal(bed_accepts(g, text.data, text.len), fits && open);
+            int last = set ? 31 - __builtin_clz(set) : 0;
+            for (int i = 0; set && i <= last; i++) {
+                text.len = len;
+                put_member(&text, properties[i]);
+                buf_puts(&text, "}");
+                assert_false(bed_accepts(g, text.data, text.len));
+            }
+        }
+        grammar_unref(&g);
+        buf_fini(&schema);
+        buf_fini(&text);
+    }
+}
+
 static void blanks_end(void **state) {
     grammar *g = bed_grammar(JSON, "");
     matcher *m = NULL;
@@ -364,6 +420,7 @@ int main(void) {
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(chooses),
         cmocka_unit_test(json_is_json),
+        cmocka_unit_test(properties_come_in_order),
         cmocka_unit_test(blanks_end),
         cmocka_unit_test(survives_hostile_grammars),
         cmocka_unit_test(survives_hostile_schemas),

@@ -19,7 +19,11 @@ static const struct {
              "\"additionalProperties\":{\"type\":\"string\",\"maxLength\":9}}"},
     {SCHEMA,
      "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^[^\\\"x]{2,20}$\"},{\"enum\":[\"abc\"]}]}"},
+    {SCHEMA, "{\"items\":{\"type\":\"string\",\"maxLength\":3}}"},
+    {SCHEMA, "{\"properties\":{\"a\":true,\"ab\":{\"type\":\"integer\"},\"b\":{\"enum\":[1,12]},"
+             "\"abc\":{\"type\":\"null\"}},\"required\":[\"b\"]}"},
     {REGEX, "([a-z]{2,40} ){1,3}\\."},
+    {REGEX, "([a-z]{1,2}|[a-z]{1,3}x|abcabcabc|[a-m]{4}|[^x]{5})*"}, /* many ways at once */
     {REGEX, "[^x]*x?.{0,12}"},
     {REGEX, "(\xf0\x9f\x98\x80|\xc3\xa9|[\xe4\xb8\x80-\xe9\xbf\xbf])+"},
     {GBNF, "root ::= (word \" \"?){3,}\nword ::= [a-z]+ | [0-9.]{1,4} | \"\\\"\" [^\"]* \"\\\"\""},
