@@ -212,6 +212,8 @@ void messages_start(call *c, json_object *body) {
     diagnosis *d = NULL;
     bool ok = chat && diagnosis_open(&d, c, body, chat);
     generation *g = ok ? chat_generation(c, &messages, chat) : NULL;
+    reply_rename(&c->reply, "stop", "stop_sequences");
+    reply_rename(&c->reply, "response_format", "output_config.format");
     if (g) {
         g->own = d;
         diagnosis_keep(g);

@@ -258,7 +258,7 @@ static bool read_tool_choice(json_object *chat, json_object *body, reply *error)
     const char *type = type_of(choice, "tool_choice", error);
     if (!type) return false;
     json_object *single =
-        field_of_type(choice, "disable_parallel_tool_use", json_type_boolean, error);
+        field_inside(choice, "tool_choice.", "disable_parallel_tool_use", json_type_boolean, error);
     if (single)
         json_object_object_add(chat, "parallel_tool_calls",
                                json_object_new_boolean(!json_object_get_boolean(single)));
@@ -295,9 +295,10 @@ static bool read_thinking(json_object *chat, json_object *body, reply *error) {
 static bool read_output(json_object *chat, json_object *body, reply *error) {
     json_object *config = field_of_type(body, "output_config", json_type_object, error);
     if (!config) return !error->status;
-    rename_member(chat, "reasoning_effort", config, "effort");
+    json_object *effort = field_inside(config, "output_config.", "effort", json_type_string, error);
+    if (effort) json_object_object_add(chat, "reasoning_effort", json_object_get(effort));
     json_object *format = field_get(config, "format");
-    if (!format) return true;
+    if (!format) return !error->status;
     const char *type = type_of(format, "output_config.format", error);
     if (!type) return false;
     if (strcmp(type, "json_schema") != 0)

@@ -41,7 +41,8 @@ static bool read_ttl(json_object *options, double *out, reply *error) {
 }
 
 static bool read_mode(json_object *options, icp_request_opts *r, reply *error) {
-    json_object *mode = field_of_type(options, "mode", json_type_string, error);
+    json_object *mode =
+        field_inside(options, "prompt_cache_options.", "mode", json_type_string, error);
     if (!mode) return !error->status;
     const char *name = json_object_get_string(mode);
     r->no_cache = !strcmp(name, "off");
@@ -73,8 +74,8 @@ bool cache_fields_read(generate_opts *o, json_object *body, reply *error) {
     if (!read_mode(options, r, error) || !read_ttl(options, &ttl, error) ||
         !fields_read(options, "prompt_cache_options.", flags, COUNT_OF(flags), &f, error))
         return false;
-    json_object *compared =
-        field_of_type(options, "comparison_response_id", json_type_string, error);
+    json_object *compared = field_inside(options, "prompt_cache_options.", "comparison_response_id",
+                                         json_type_string, error);
     r->no_store = !f.store;
     r->session_end = f.session_end;
     r->pin = f.pin ? (ttl > 0 ? ttl : INFINITY) : 0;

@@ -82,24 +82,36 @@ static bool append_string(const icp_model *model, icp_tokens *out, json_object *
                        text ? (size_t)json_object_get_string_len(text) : 0);
 }
 
-/* Other files, each behind its mark and name. */
-static bool append_extra(const icp_model *model, const fim_marks *m, icp_tokens *out,
-                         json_object *extra, reply *error) {
-    int32_t mark = special(model, m->file);
+static bool check_extra(json_object *extra, reply *error) {
     for (size_t i = 0; extra && i < json_object_array_length(extra); i++) {
         json_object *file = json_object_array_get_idx(extra, i);
         bool object = json_object_is_type(file, json_type_object);
         json_object *text = object ? field_get(file, "text") : NULL;
         json_object *name = object ? field_get(file, "filename") : NULL;
-        if (!text || !json_object_is_type(text, json_type_string))
-            return reply_error(error, 400, "invalid_value", "input_extra",
-                               "Invalid value for 'input_extra': item %zu has no 'text'.", i),
-                   false;
+        bool named = !name || json_object_is_type(name, json_type_string);
+        if (text && json_object_is_type(text, json_type_string) && named) continue;
+        reply_error(error, 400, "invalid_value", "input_extra",
+                    "Invalid value for 'input_extra': item %zu must have a 'text', and may have a "
+                    "'filename'; both are strings.",
+                    i);
+        return false;
+    }
+    return true;
+}
+
+/* Other files, each behind its mark and name. */
+static bool append_extra(const icp_model *model, const fim_marks *m, icp_tokens *out,
+                         json_object *extra) {
+    int32_t mark = special(model, m->file);
+    for (size_t i = 0; extra && i < json_object_array_length(extra); i++) {
+        json_object *file = json_object_array_get_idx(extra, i);
+        json_object *name = field_get(file, "filename");
         buf head = {0};
         buf_printf(&head, "%s%s\n", mark < 0 ? "\n\n--- " : "",
                    name ? json_object_get_string(name) : "tmp");
         bool ok = !head.failed && append_token(out, mark) &&
-                  append_text(model, out, head.data, head.len) && append_string(model, out, text);
+                  append_text(model, out, head.data, head.len) &&
+                  append_string(model, out, field_get(file, "text"));
         buf_fini(&head);
         if (!ok) return false;
     }
@@ -125,6 +137,7 @@ static bool append_gap(const icp_model *model, const fim_marks *m, const fim_par
 bool fim_tokenize(call *c, const fim_parts *parts, icp_tokens *out) {
     const icp_model *model = c->server->model;
     const fim_marks *marks = find_marks(model);
+    if (!check_extra(parts->extra, &c->reply)) return false;
     if (!marks) {
         reply_error(&c->reply, 400, "unsupported", "suffix",
                     "This model's vocabulary has no tokens for filling in the middle.");
@@ -135,8 +148,8 @@ bool fim_tokenize(call *c, const fim_parts *parts, icp_tokens *out) {
     bool ok = icp_tokenize(model, "", 0, false, true, &ends, NULL) == 0;
     if (ok && ends.n && ends.id[0] == bos) ok = append_token(out, bos);
     icp_tokens_free(&ends);
-    ok = ok && append_extra(model, marks, out, parts->extra, &c->reply) &&
-         append_gap(model, marks, parts, out);
+    ok =
+        ok && append_extra(model, marks, out, parts->extra) && append_gap(model, marks, parts, out);
     if (!ok) reply_error(&c->reply, 503, NULL, NULL, "Out of memory.");
     if (!ok) icp_tokens_free(out);
     return ok;

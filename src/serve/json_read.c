@@ -131,8 +131,8 @@ json_object *field_get(json_object *object, const char *name) {
     return json_object_object_get_ex(object, name, &value) ? value : NULL;
 }
 
-json_object *field_of_type(json_object *object, const char *name, enum json_type type,
-                           reply *error) {
+json_object *field_inside(json_object *object, const char *prefix, const char *name,
+                          enum json_type type, reply *error) {
     static const char *const expected[] = {
         [json_type_boolean] = "a boolean", [json_type_object] = "an object",
         [json_type_array] = "an array",    [json_type_string] = "a string",
@@ -140,8 +140,15 @@ json_object *field_of_type(json_object *object, const char *name, enum json_type
     };
     json_object *value = field_get(object, name);
     if (!value || json_object_is_type(value, type)) return value;
-    type_error(error, name, expected[type], value);
+    char path[80];
+    snprintf(path, sizeof path, "%s%s", prefix, name);
+    type_error(error, path, expected[type], value);
     return NULL;
+}
+
+json_object *field_of_type(json_object *object, const char *name, enum json_type type,
+                           reply *error) {
+    return field_inside(object, "", name, type, error);
 }
 
 static bool read_field(json_object *value, const char *name, const field *f, void *to,

@@ -2,6 +2,7 @@
  * https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
  *
  * The body becomes one of /v1/completions under other names, with llama-server's defaults. */
+#include <limits.h>
 #include <string.h>
 
 #include "chat_build.h"
@@ -134,62 +135,69 @@ static const dialect completion = {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* Fields that /v1/completions has under another name, or not at all. */
+struct own {
+    int n_predict, n_probs;
+    float repeat_penalty;
+    bool return_tokens, cache_prompt;
+};
+static const field own_fields[] = {
+    {"max_tokens", FIELD_INT, offsetof(struct own, n_predict), 0, INT_MAX},
+    {"n_predict", FIELD_INT, offsetof(struct own, n_predict), -2, INT_MAX}, /* wins: comes later */
+    {"n_probs", FIELD_INT, offsetof(struct own, n_probs), 0, ICP_MAX_LOGPROBS},
+    {"repeat_penalty", FIELD_FLOAT, offsetof(struct own, repeat_penalty), 0.01, 100},
+    {"return_tokens", FIELD_BOOL, offsetof(struct own, return_tokens), 0, 0},
+    {"cache_prompt", FIELD_BOOL, offsetof(struct own, cache_prompt), 0, 0},
+};
+
 /* [[id, bias], …], where false bans, becomes {"id": bias}. */
-static void rename_bias(json_object *to, json_object *body) {
-    json_object *pairs = field_get(body, "logit_bias");
-    if (!json_object_is_type(pairs, json_type_array) || !pairs) {
-        rename_member(to, "logit_bias", body, "logit_bias");
-        return;
-    }
+static json_object *map_of_pairs(json_object *pairs, reply *error) {
     json_object *map = json_object_new_object();
     for (size_t i = 0; i < json_object_array_length(pairs); i++) {
         json_object *pair = json_object_array_get_idx(pairs, i);
         bool two =
             json_object_is_type(pair, json_type_array) && json_object_array_length(pair) == 2;
+        json_object *id = two ? json_object_array_get_idx(pair, 0) : NULL;
         json_object *bias = two ? json_object_array_get_idx(pair, 1) : NULL;
-        if (bias && json_object_is_type(bias, json_type_boolean))
+        if (!json_object_is_type(id, json_type_int)) {
+            reply_error(error, 400, "invalid_value", "logit_bias",
+                        "Invalid value for 'logit_bias': item %zu is no pair of a token id and a "
+                        "bias.",
+                        i);
+            break;
+        }
+        if (json_object_is_type(bias, json_type_boolean))
             bias = json_object_new_int(json_object_get_boolean(bias) ? 0 : -100);
         else
             bias = json_object_get(bias);
-        const char *id = two ? json_object_get_string(json_object_array_get_idx(pair, 0)) : "";
-        json_object_object_add(map, id, bias);
+        json_object_object_add(map, json_object_get_string(id), bias);
     }
-    json_object_object_add(to, "logit_bias", map);
+    return map;
 }
 
 static void add_default(json_object *to, const char *name, double value) {
     if (!field_get(to, name)) json_object_object_add(to, name, json_object_new_double(value));
 }
 
-/* -1 means what leaving it out means. */
-static void rename_unless_negative(json_object *to, const char *as, json_object *body,
-                                   const char *name) {
-    json_object *value = field_get(body, name);
-    bool whole = value && json_object_is_type(value, json_type_int);
-    if (!whole || json_object_get_int64(value) >= 0) rename_member(to, as, body, name);
-}
-
 /* The same wishes under the names of /v1/completions. */
-static json_object *translate(json_object *body) {
-    static const char *const alike[] = {"prompt",      "temperature",
-                                        "top_p",       "min_p",
-                                        "stop",        "presence_penalty",
-                                        "stream",      "frequency_penalty",
-                                        "ignore_eos",  "max_tokens",
-                                        "cache_salt",  "lora",
-                                        "priority",    "n",
-                                        "json_schema", "grammar"};
+static json_object *translate(json_object *body, const struct own *own, reply *error) {
+    static const char *const alike[] = {
+        "prompt", "temperature",       "top_p",      "min_p",      "stop",       "presence_penalty",
+        "stream", "frequency_penalty", "ignore_eos", "cache_salt", "lora",       "priority",
+        "n",      "json_schema",       "grammar",    "top_k",      "logit_bias", "seed"};
     json_object *to = json_object_new_object();
     copy_members(to, body, alike, COUNT_OF(alike));
-    rename_member(to, "top_k", body, "top_k");
-    rename_member(to, "repetition_penalty", body, "repeat_penalty");
-    rename_member(to, "return_token_ids", body, "return_tokens");
-    rename_unless_negative(to, "max_tokens", body, "n_predict");
-    rename_unless_negative(to, "seed", body, "seed");
-    json_object *n_probs = field_get(body, "n_probs");
-    if (n_probs && json_object_get_int64(n_probs) > 0)
-        rename_member(to, "logprobs", body, "n_probs");
-    rename_bias(to, body);
+    json_object *seed = field_get(body, "seed"), *bias = field_get(body, "logit_bias");
+    if (json_object_is_type(seed, json_type_int) && json_object_get_int64(seed) < 0)
+        json_object_object_del(to, "seed"); /* -1 means what leaving it out means */
+    if (json_object_is_type(bias, json_type_array))
+        json_object_object_add(to, "logit_bias", map_of_pairs(bias, error));
+    if (own->n_predict >= 0)
+        json_object_object_add(to, "max_tokens", json_object_new_int(own->n_predict));
+    if (own->n_probs > 0) json_object_object_add(to, "logprobs", json_object_new_int(own->n_probs));
+    json_object_object_add(to, "repetition_penalty",
+                           json_object_new_double((double)own->repeat_penalty));
+    json_object_object_add(to, "return_token_ids", json_object_new_boolean(own->return_tokens));
     add_default(to, "temperature", 0.8);
     add_default(to, "top_p", 0.95);
     add_default(to, "min_p", 0.05);
@@ -197,19 +205,22 @@ static json_object *translate(json_object *body) {
     return to;
 }
 
-static generation *begin(call *c, json_object *body, json_object *to) {
-    generation *g = prompts_generation(c, &completion, to);
-    json_object *cache = field_get(body, "cache_prompt");
+/* prompt: instead of the body's; may be NULL. */
+static generation *begin(call *c, json_object *body, const char *prompt) {
+    struct own own = {.n_predict = -1, .repeat_penalty = 1, .cache_prompt = true};
+    if (!fields_read(body, "", own_fields, COUNT_OF(own_fields), &own, &c->reply)) return NULL;
+    json_object *to = translate(body, &own, &c->reply);
+    if (prompt) add_string(to, "prompt", prompt);
+    generation *g = c->reply.status ? NULL : prompts_generation(c, &completion, to);
     if (g && !field_get(to, "max_tokens")) g->opts.max_tokens = -1; /* as the context allows */
-    if (g && cache && !json_object_get_boolean(cache)) g->opts.request.max_hit = 0;
+    if (g && !own.cache_prompt) g->opts.request.max_hit = 0;
+    json_object_put(to);
     return g;
 }
 
 void completion_start(call *c, json_object *body) {
-    json_object *to = translate(body);
-    generation *g = begin(c, body, to);
+    generation *g = begin(c, body, NULL);
     if (g) generation_submit(g);
-    json_object_put(to);
 }
 
 void infill_start(call *c, json_object *body) {
@@ -223,14 +234,12 @@ void infill_start(call *c, json_object *body) {
                     "Missing field: 'input_prefix' or 'input_suffix'.");
     if (error->status) return;
     parts.typed = typed ? json_object_get_string(typed) : NULL;
-    json_object *to = translate(body);
-    json_object_object_add(to, "prompt", json_object_new_string("x")); /* stands for what follows */
-    generation *g = begin(c, body, to);
-    json_object_put(to);
+    generation *g = begin(c, body, "x"); /* stands for what follows */
     if (!g) return;
     icp_tokens_free(&g->prompts[0].ids);
     if (fim_tokenize(c, &parts, &g->prompts[0].ids))
         generation_submit(g);
     else
         generation_free(&g);
+    reply_rename(&c->reply, "suffix", "input_suffix");
 }

@@ -64,6 +64,25 @@ void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char 
     set_error(r, 400, "context_length_exceeded", "messages", why ? why : text);
 }
 
+/* A name ends at a quotation mark, a dot or a bracket. */
+static bool begins_with_name(const char *text, const char *name) {
+    size_t len = strlen(name);
+    return !strncmp(text, name, len) && (!text[len] || strchr("'.[", text[len]));
+}
+
+void reply_rename(reply *r, const char *from, const char *to) {
+    if (!r->is_error || !begins_with_name(r->param, from)) return;
+    char param[sizeof r->param], message[sizeof r->message], quoted[sizeof r->param];
+    snprintf(param, sizeof param, "%s%s", to, r->param + strlen(from));
+    memcpy(r->param, param, sizeof param);
+    snprintf(quoted, sizeof quoted, "'%s", from);
+    char *at = strstr(r->message, quoted);
+    if (!at || !begins_with_name(at + 1, from)) return;
+    snprintf(message, sizeof message, "%.*s'%s%s", (int)(at - r->message), r->message, to,
+             at + strlen(quoted));
+    memcpy(r->message, message, sizeof message);
+}
+
 void reply_fini(reply *r) {
     buf_fini(&r->body);
 }
@@ -141,12 +160,15 @@ void put_error_object(buf *out, const reply *r) {
 
 /* Agents look for Anthropic's words to notice a full context. */
 static void put_anthropic_error(buf *out, const reply *r, const char *request_id) {
-    char words[120];
-    snprintf(words, sizeof words, "prompt is too long: %zu tokens > %zu maximum", r->n_prompt,
-             r->n_ctx);
+    char words[sizeof r->param + sizeof r->message + 2];
+    bool named = !r->param[0] || strstr(r->message, r->param);
+    snprintf(words, sizeof words, "%s%s%s", named ? "" : r->param, named ? "" : ": ", r->message);
+    if (r->n_ctx && r->n_prompt >= r->n_ctx)
+        snprintf(words, sizeof words, "prompt is too long: %zu tokens > %zu maximum", r->n_prompt,
+                 r->n_ctx);
     buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
                anthropic_type(error_status(r, FORM_ANTHROPIC)));
-    put_quoted(out, r->n_ctx && r->n_prompt >= r->n_ctx ? words : r->message);
+    put_quoted(out, words); /* this form has no other place for the field */
     buf_puts(out, "},\"request_id\":");
     put_quoted(out, request_id);
     buf_putc(out, '}');

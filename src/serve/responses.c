@@ -286,6 +286,9 @@ void responses_start(call *c, json_object *body) {
     }
     json_object *chat = responses_chat(c, body, own);
     generation *g = chat ? chat_generation(c, &responses, chat) : NULL;
+    reply_rename(&c->reply, "max_tokens", "max_output_tokens");
+    reply_rename(&c->reply, "response_format.json_schema", "text.format");
+    reply_rename(&c->reply, "response_format", "text.format");
     json_object_put(chat);
     if (g) {
         g->own = own;

@@ -293,8 +293,10 @@ static bool read_format(json_object *chat, json_object *body, reply *error) {
 
 static bool read_logprobs(json_object *chat, json_object *body, reply *error) {
     json_object *include = field_of_type(body, "include", json_type_array, error);
-    json_object *top = field_get(body, "top_logprobs");
-    bool wanted = top && json_object_get_int64(top) > 0;
+    static const field top_logprobs = {"top_logprobs", FIELD_INT, 0, 0, ICP_MAX_LOGPROBS};
+    int top = 0;
+    if (!fields_read(body, "", &top_logprobs, 1, &top, error)) return false;
+    bool wanted = top > 0;
     for (size_t i = 0; include && i < json_object_array_length(include); i++) {
         const char *name = json_object_get_string(json_object_array_get_idx(include, i));
         wanted |= name && !strcmp(name, "message.output_text.logprobs");
@@ -338,7 +340,9 @@ static bool read_options(json_object *chat, json_object *body, reply *error) {
     copy_members(chat, body, alike, COUNT_OF(alike));
     rename_member(chat, "max_tokens", body, "max_output_tokens");
     json_object *reasoning = field_of_type(body, "reasoning", json_type_object, error);
-    if (reasoning) rename_member(chat, "reasoning_effort", reasoning, "effort");
+    json_object *effort =
+        reasoning ? field_inside(reasoning, "reasoning.", "effort", json_type_string, error) : NULL;
+    if (effort) json_object_object_add(chat, "reasoning_effort", json_object_get(effort));
     return !error->status && read_logprobs(chat, body, error);
 }
 

@@ -78,6 +78,8 @@ void put_error(buf *out, const reply *r, enum error_form form, const char *reque
 /* Appends {"message":…,"type":…,"param":…,"code":…}. */
 void put_error_object(buf *out, const reply *r);
 int error_status(const reply *r, enum error_form form);
+/* An error about the field `from`, or what is inside it, is about what the caller calls `to`. */
+void reply_rename(reply *r, const char *from, const char *to);
 void reply_fini(reply *r);
 
 /* ---- JSON in (json_read.c) ------------------------------------------------------------------ */
@@ -113,6 +115,9 @@ json_object *field_get(json_object *object, const char *name);
 /* A member of one type; NULL when absent, null, or (with an error) of another type. */
 json_object *field_of_type(json_object *object, const char *name, enum json_type type,
                            reply *error);
+/* The same of an object inside a body; prefix as for fields_read. */
+json_object *field_inside(json_object *object, const char *prefix, const char *name,
+                          enum json_type type, reply *error);
 /* Token ids of an array. false with an error: something else than integers in [0, n_vocab). */
 bool json_token_ids(json_object *array, const char *param, size_t n_vocab, icp_tokens *out,
                     reply *error);

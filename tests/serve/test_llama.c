@@ -163,7 +163,10 @@ static void refuses(void **state) {
     check_error("/rerank", "{}", 501, NULL);
     check_error("/infill", "{}", 400, "input_prefix");
     check_error("/infill", "{\"input_prefix\":5}", 400, "input_prefix");
-    check_error("/infill", "{\"input_prefix\":\"a\",\"input_suffix\":\"b\"}", 400, "suffix");
+    check_error("/infill", "{\"input_prefix\":\"a\",\"input_suffix\":\"b\"}", 400, "input_suffix");
+    check_error("/completion", "{\"prompt\":\"a\",\"logit_bias\":[[null,1]]}", 400, "logit_bias");
+    check_error("/completion", "{\"prompt\":\"a\",\"n_predict\":\"x\"}", 400, "n_predict");
+    check_error("/completion", "{\"prompt\":\"a\",\"n_probs\":21}", 400, "n_probs");
     check_error("/completion", "{}", 400, "prompt");
     check_error("/apply-template",
                 "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
