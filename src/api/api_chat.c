@@ -229,7 +229,7 @@ static int append_tokens(const icp_model *m, const jinja_text *text, icp_tokens 
                    (const uint8_t *)text->origin.data, 0, &more, NULL));
     int32_t *ids = mem_resize(to->id, to->n + more.n + 1, sizeof *ids);
     if (ids) {
-        memcpy(ids + to->n, more.id, more.n * sizeof *ids);
+        if (more.n) memcpy(ids + to->n, more.id, more.n * sizeof *ids);
         to->id = ids;
         to->n += more.n;
     }

@@ -213,7 +213,7 @@ static bool append_text(call *c, json_object *text, icp_tokens *out, char **rend
         return reply_icp_error(&c->reply, &err, "messages"), false;
     int32_t *ids = mem_resize(out->id, out->n + more.n + 1, sizeof *ids);
     if (ids) out->id = ids;
-    if (ids) memcpy(ids + out->n, more.id, more.n * sizeof *ids);
+    if (ids && more.n) memcpy(ids + out->n, more.id, more.n * sizeof *ids);
     if (ids) out->n += more.n;
     icp_tokens_free(&more);
     size_t before = rendered ? strlen(*rendered) : 0;

@@ -2,6 +2,7 @@
 #ifndef FUZZ_H
 #define FUZZ_H
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,11 @@
 /* Runs the target once; always 0. What must not be ends the process. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static inline void must(bool holds) {
-    if (!holds) abort();
+/* Ends the process, and says why, unless it holds. */
+#define must(holds) ((holds) ? (void)0 : fuzz_fail(__FILE__, __LINE__, #holds))
+_Noreturn static inline void fuzz_fail(const char *file, int line, const char *what) {
+    fprintf(stderr, "%s:%d: %s\n", file, line, what);
+    abort();
 }
 
 typedef struct fuzz_input {

@@ -61,9 +61,11 @@ static void begin(world *w, int i, fuzz_input *in) {
         return;
     }
     size_t most = naive_match(w, t), limit = t->n ? t->n - 1 : 0;
+    cache_stats s;
+    cache_get_stats(w->cache, &s); /* part of a page needs one to be copied to */
     size_t hit = chain_match(w->chain[i], t->token, t->n, limit);
     must(hit <= MIN(most, limit) && hit == chain_len(w->chain[i]));
-    if (!w->lossy) must(hit == MIN(most, limit));
+    if (!w->lossy && s.n_free) must(hit == MIN(most, limit));
     cells_check(w->chain[i], t->space, t->token);
 }
 

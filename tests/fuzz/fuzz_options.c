@@ -1,6 +1,7 @@
 /* Fuzzes the command line: words, a line each, of which the first is an option's value in the
  * environment; flags of llama-server are among them. Wrong usage ends the process: here `exit` (by
  * another name, see meson.build) comes back. */
+#include <getopt.h>
 #include <setjmp.h>
 
 #include "cli.h"
@@ -13,6 +14,13 @@ static jmp_buf ended;
 _Noreturn void fuzz_exit(int code) {
     must(code == EXIT_DONE || code == EXIT_USAGE);
     longjmp(ended, 1);
+}
+
+/* A word of several letters that was left in its middle is forgotten. */
+static void reset_getopt(void) {
+    static char *nothing[] = {"", NULL};
+    optind = 0;
+    getopt(1, nothing, "");
 }
 
 static void parse(int argc, char **argv) {
@@ -32,6 +40,7 @@ static void parse(int argc, char **argv) {
     static const cli_usage usage = {"fuzz", "FILE", "about", NULL, options, COUNT_OF(options)};
     char **operands;
     int n;
+    reset_getopt();
     if (setjmp(ended)) return;
     cli_parse(&usage, argc, argv, &operands, &n);
     must(n >= 0 && operands + n == argv + argc);
