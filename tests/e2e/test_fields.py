@@ -42,6 +42,7 @@ SAMPLING = {
     "top_k": Field(INT, wrong=(-7, *HUGE)),
     "seed": Field(INT),
     "priority": Field(INT, wrong=HUGE),
+    "lora": Field(wrong=([1], [None], [{}], [{"id": "a"}], [{"id": -1}], [{"id": 0}], [{"id": 2**40, "scale": 1}])),
     "cache_salt": Field(STRING, wrong=("", "x" * 5000, "a\0b")),
     "stream": FLAG,
 }

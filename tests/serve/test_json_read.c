@@ -200,9 +200,50 @@ static void survives_failing_allocations(void **state) {
     }
 }
 
+/* Characters that json-c would take for halves of others (U+1DF00, U+2DD75), raw and escaped, in
+ * values and keys, beside what stands in for them. Expected bytes: RFC 3629. */
+static void reads_every_character(void **state) {
+#define IPA "\xf0\x9d\xbc\x80"
+#define HAN "\xf0\xad\xb5\xb5"
+#define STAND_IN "\xef\xb7\x90"
+    static const char text[] =
+        "{\"" HAN "\":[\"a" IPA "b\",\"\\ud837\\udf00\",\"\\\\uD877\\uDD75" STAND_IN "\\ufdd0\",1],"
+        "\"z\":{\"\\ud877\\udd75\":null},\"plain\":\"\\ud83d\\ude00\\ud877\"}";
+    static const char *const values[] = {"a" IPA "b", IPA, "\\uD877\xef\xbf\xbd" STAND_IN STAND_IN};
+    reply error = {0};
+    json_object *root = json_parse(text, sizeof text - 1, json_type_object, &error);
+    if (!root) fail_msg("%s", error.message);
+    json_object *list = field_get(root, HAN);
+    assert_non_null(list);
+    for (size_t i = 0; i < COUNT_OF(values); i++)
+        assert_string_equal(json_object_get_string(json_object_array_get_idx(list, i)), values[i]);
+    assert_true(json_object_object_get_ex(field_get(root, "z"), HAN, NULL));
+    assert_string_equal(json_object_get_string(field_get(root, "plain")),
+                        "\xf0\x9f\x98\x80\xef\xbf\xbd");
+    json_object_put(root);
+}
+
+/* Running out of memory anywhere is said, and leaves nothing behind. */
+static void reads_without_memory(void **state) {
+    static const char text[] = "{\"" HAN "\":[\"" IPA "\",{\"a\":\"b\"}]}";
+    for (long n = 0;; n++) {
+        reply error = {0};
+        mem_fail_after(n);
+        json_object *root = json_parse(text, sizeof text - 1, json_type_object, &error);
+        mem_fail_after(-1);
+        if (root) {
+            json_object_put(root);
+            return;
+        }
+        assert_int_equal(error.status, 503);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parses_json_only),
+        cmocka_unit_test(reads_every_character),
+        cmocka_unit_test(reads_without_memory),
         cmocka_unit_test(limits_depth_and_cost),
         cmocka_unit_test(reads_fields),
         cmocka_unit_test(reads_token_ids),
