@@ -74,7 +74,7 @@ OPENAI = SAMPLING | PENALTIES | {
     "stop": STOP,
     "stop_token_ids": IDS,
     "allowed_token_ids": IDS,
-    "bad_words": Field(wrong=([1], [None], ["many different words"])),
+    "bad_words": Field(wrong=([1], [None])),
     "logit_bias": BIAS,
     "model": TEXT,
     "user": TEXT,
