@@ -35,6 +35,17 @@ def theirs(a, model):
     return {"prefill" if r["n_prompt"] else "decode": r["avg_ts"] for r in out}
 
 
+def save(a, figures):
+    folder = pathlib.Path(__file__).parent / "results"
+    folder.mkdir(exist_ok=True)
+    version = subprocess.run([a.incipit, "--version"], capture_output=True, text=True).stdout.strip()
+    head = {"date": datetime.date.today().isoformat(), "cpu": cpu(), "kernel": platform.release(), "version": version,
+            "peer": "llama.cpp of llama-cpp-python 0.3.36" if a.peer else None,
+            "options": {k: v for k, v in vars(a).items()
+                        if k in ("pairs", "rounds", "prompt", "tokens", "depth", "threads", "kv", "isa")}}
+    (folder / f"{a.save}.json").write_text(json.dumps(head | figures, indent=1) + "\n")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("models", nargs="+", metavar="MODEL")
@@ -67,13 +78,7 @@ def main():
                   f"{statistics.median(r):8.2f}   ({min(r):.2f} to {max(r):.2f})", flush=True)
             rows.append({"model": name, "what": what, "incipit": x, "peer": y, "ratio": statistics.median(r)})
     if a.save:
-        folder = pathlib.Path(__file__).parent / "results"
-        folder.mkdir(exist_ok=True)
-        version = subprocess.run([a.incipit, "--version"], capture_output=True, text=True).stdout.strip()
-        head = {"date": datetime.date.today().isoformat(), "cpu": cpu(), "kernel": platform.release(), "version": version,
-                "peer": "llama.cpp of llama-cpp-python 0.3.36", "options": {k: v for k, v in vars(a).items()
-                        if k in ("pairs", "prompt", "tokens", "depth", "threads", "kv", "isa")}, "rows": rows}
-        (folder / f"{a.save}.json").write_text(json.dumps(head, indent=1) + "\n")
+        save(a, {"rows": rows})
 
 
 if __name__ == "__main__":
