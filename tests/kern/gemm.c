@@ -188,7 +188,7 @@ static void read_act(enum kern_type type, int k, const char *row, float *x) {
 /* One block: quantised to nearest, with the sums that stand in its record. */
 static void check_block(int block, const float *x, const int8_t *q, const char *record) {
     double amax = 0;
-    for (int i = 0; i < block; i++) amax = fmax(amax, fabs(x[i]));
+    for (int i = 0; i < block; i++) amax = amax > fabs(x[i]) ? amax : fabs(x[i]);
     double step = amax / 127;
     int sum = 0, sums[16] = {0};
     for (int i = 0; i < block; i++) {

@@ -209,7 +209,7 @@ typedef struct tally {
 
 static double log_sum_exp(const float *x, size_t n) {
     double max = -INFINITY, sum = 0;
-    for (size_t i = 0; i < n; i++) max = fmax(max, (double)x[i]);
+    for (size_t i = 0; i < n; i++) max = max > (double)x[i] ? max : (double)x[i];
     for (size_t i = 0; i < n; i++) sum += exp((double)x[i] - max);
     return max + log(sum);
 }
