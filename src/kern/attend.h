@@ -18,10 +18,13 @@ enum {
 /* Pages of floats. */
 void attend_avx2(const kern_attend *a);
 void attend_avx512(const kern_attend *a);
+void attend_neon(const kern_attend *a);
 void attend_put_avx2(KERN_PUT_ARGS);
 void attend_put_avx512(KERN_PUT_ARGS);
+void attend_put_neon(KERN_PUT_ARGS);
 void attend_fold_avx2(int dv, int n, const float *partial, size_t stride, float sink, float *out);
 void attend_fold_avx512(int dv, int n, const float *partial, size_t stride, float sink, float *out);
+void attend_fold_neon(int dv, int n, const float *partial, size_t stride, float sink, float *out);
 
 /* Pages of all types. */
 void attend_any_avx2(const kern_attend *a);
@@ -29,7 +32,11 @@ void attend_any_avxvnni(const kern_attend *a);
 void attend_any_avx512(const kern_attend *a);
 void attend_any_vnni(const kern_attend *a);
 void attend_any_amx(const kern_attend *a);
+void attend_any_neon(const kern_attend *a);
+void attend_any_dotprod(const kern_attend *a);
+void attend_any_i8mm(const kern_attend *a);
 void attend_put_any_avx2(KERN_PUT_ARGS);
 void attend_put_any_avx512(KERN_PUT_ARGS);
+void attend_put_any_neon(KERN_PUT_ARGS);
 
 #endif

@@ -43,7 +43,7 @@ static inline matrix from(matrix b, int row, int col) {
 }
 
 static inline void fetch(const void *p, intptr_t ahead) {
-    _mm_prefetch((const char *)((intptr_t)p + ahead), _MM_HINT_T0);
+    __builtin_prefetch((const char *)((intptr_t)p + ahead));
 }
 
 /* ---- the product ---------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  *
  *     factor                      16 columns × 4 bytes as products take them
  *     load_factor(keys, bytes)
+ *     first_sums(keys, product, row)
  *     add_quads(keys, sum, factor, left, odd)   adds the products with the quad of the row at left
  *     left_bytes, spread          see attend_q8_lanes.h */
 #ifndef ATTEND_Q8_DOTS_H
@@ -14,13 +15,12 @@ KERN_INLINE void dot_tile(bool keys, int rows, int width, const product *p, int 
     const char *left = p->left + (size_t)first * p->left_stride;
     const char *right = (const char *)p->right + col * 4;
     KERN_UNROLL for (int i = 0; i < rows; i++) {
-        KERN_UNROLL for (int j = 0; j < width; j++) sum[i][j] =
-            keys ? ints_load(p->start + (first + i) * LANES) : ints_zero();
+        KERN_UNROLL for (int j = 0; j < width; j++) sum[i][j] = first_sums(keys, p, first + i);
     }
     for (int k = 0; k < p->n_quads; k++, right += p->right_stride, left += 4) {
         factor x[Q8_TILE_WIDTH];
         KERN_UNROLL for (int j = 0; j < width; j++) {
-            _mm_prefetch((const char *)((intptr_t)right + p->ahead + j * 64), _MM_HINT_T0);
+            __builtin_prefetch((const char *)((intptr_t)right + p->ahead + j * 64));
             x[j] = load_factor(keys, right + j * 64);
         }
         KERN_UNROLL for (int i = 0; i < rows; i++) {

@@ -8,6 +8,10 @@ KERN_INLINE factor load_factor(bool keys, const void *p) {
     return ints_load(p);
 }
 
+KERN_INLINE ints first_sums(bool keys, const product *p, int row) {
+    return keys ? ints_load(p->start + row * LANES) : ints_zero();
+}
+
 KERN_INLINE ints add_quads(bool keys, ints sum, factor x, const char *left, int odd) {
     int32_t four;
     memcpy(&four, left, sizeof four);

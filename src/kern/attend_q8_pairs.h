@@ -12,6 +12,10 @@ KERN_INLINE factor load_factor(bool keys, const void *p) {
     return (factor){ints_even_bytes(!keys, x), ints_odd_bytes(!keys, x)};
 }
 
+KERN_INLINE ints first_sums(bool keys, const product *p, int row) {
+    return keys ? ints_load(p->start + row * LANES) : ints_zero();
+}
+
 KERN_INLINE ints add_quads(bool keys, ints sum, factor x, const char *left, int odd) {
     int32_t even_word, odd_word;
     memcpy(&even_word, left, sizeof even_word);

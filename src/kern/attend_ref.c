@@ -148,4 +148,13 @@ void kern_attend_init(kern *k) {
     if (k->isa >= KERN_VNNI) k->attend = attend_any_vnni;
     if (k->isa >= KERN_AMX) k->attend = attend_any_amx;
 #endif
+#ifdef KERN_ARM
+    if (k->isa >= KERN_NEON) {
+        k->kv_put = attend_put_any_neon;
+        k->attend = attend_any_neon;
+        k->attend_fold = attend_fold_neon;
+    }
+    if (k->isa >= KERN_DOTPROD) k->attend = attend_any_dotprod;
+    if (k->isa >= KERN_I8MM) k->attend = attend_any_i8mm;
+#endif
 }

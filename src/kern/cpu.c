@@ -5,8 +5,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#ifdef KERN_ARM
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
-static const char *const names[KERN_N_ISA] = {"scalar", "avx2", "avxvnni", "avx512", "vnni", "amx"};
+static const char *const names[KERN_N_ISA] = {
+    "scalar", "avx2", "avxvnni", "avx512", "vnni", "amx", "neon", "dotprod", "i8mm",
+};
 
 const char *kern_isa_name(enum kern_isa isa) {
     return names[isa];
@@ -60,6 +66,20 @@ static unsigned probe(void) {
     usable |= 1 << KERN_VNNI;
     if ((d & need_amx) == need_amx && (state & TILE_STATE) == TILE_STATE && tiles_permitted())
         usable |= 1 << KERN_AMX;
+    return usable;
+}
+
+#elif defined(KERN_ARM)
+
+/* What Linux tells of the processor (Documentation/arm64/elf_hwcaps.rst). */
+static unsigned probe(void) {
+    unsigned long words[] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
+    unsigned usable = 1 << KERN_SCALAR;
+    if (!(words[0] & HWCAP_ASIMD)) return usable;
+    usable |= 1 << KERN_NEON;
+    if (!(words[0] & HWCAP_ASIMDDP)) return usable;
+    usable |= 1 << KERN_DOTPROD;
+    if (words[1] & HWCAP2_I8MM) usable |= 1 << KERN_I8MM;
     return usable;
 }
 

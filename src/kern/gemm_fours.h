@@ -6,6 +6,10 @@ static inline ints factor_of(ints sub) {
     return sub;
 }
 
+static inline void store_block(const ints w[8], uint8_t (*to)[64]) {
+    KERN_UNROLL for (int v = 0; v < 8; v++) ints_store(to[v], w[v]);
+}
+
 KERN_INLINE void dot(bool scaled, int rows, int n, int depth, const uint8_t (*w)[64],
                      const char *const *q, ints factor, ints *sum) {
     ints part[MAX_ROWS];

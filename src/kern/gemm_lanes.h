@@ -1,11 +1,14 @@
-/* The bodies of gemm_avx2.c, gemm_avxvnni.c, gemm_avx512.c and gemm_vnni.c: float and integer
- * products, in terms of lanes and ints. The including file supplies
+/* The bodies of gemm_*.c but for AMX: float and integer products, in terms of lanes and ints. The
+ * including file supplies
  *
  *   MAX_ROWS                             activation rows of a tile, 4 or more: what registers hold
  *   dot(scaled, rows, n, depth, w, q, factor, sum)
  *       adds to sum[i], for each of a tile's rows, the products of n of the vectors w with q[i],
  *       scaled: times the lanes' sub-scales
  *   factor_of(sub)                       sub-scales, int32, in the form that dot takes
+ *   store_block(w, to)                   eight vectors of 32 k, in the order that dot takes them
+ *   BIAS                                 128 if dot takes quants of 8 bits, which are number + 128,
+ *                                        as they are; 0 if it takes them as signed numbers
  *
  * A group passes in strips of up to STRIP blocks of 32: its quants become bytes in a panel, which
  * stays in L1 while the tiles of rows pass, and so do their partial sums.
@@ -107,8 +110,11 @@ KERN_INLINE void fill_bytes(int bits, const uint8_t *table, const uint8_t *quant
         ints w[8];
         KERN_UNROLL for (int v = 0; v < bits; v++) __builtin_prefetch(quants + 64 * v + AHEAD);
         ints_unpack(bits, quants, w);
-        KERN_UNROLL for (int v = 0; v < 8; v++)
-            ints_store(p->w[b][v], table ? ints_look_up(table, w[v]) : w[v]);
+        KERN_UNROLL for (int v = 0; v < 8; v++) {
+            if (table) w[v] = ints_look_up(table, w[v]);
+            if (BIAS == 0 && (table || bits == 8)) w[v] = ints_xor(w[v], ints_all_bytes(128));
+        }
+        store_block(w, p->w[b]);
     }
 }
 
@@ -140,6 +146,11 @@ static void fill_quants(const kern_layout *l, const uint8_t *quants, int n, pane
     }
 }
 
+/* What the bytes of a panel are above the numbers. */
+static inline int excess_of(const kern_layout *l) {
+    return l->offset == 128 ? BIAS : l->offset;
+}
+
 static void fill_scales_32(const kern_layout *l, const uint8_t *scales, int n, panel *p) {
     for (int b = 0; b < n; b++, scales += l->scale_size) {
         lanes_store(p->d[b], l->wide_exponent ? lanes_load_bf16(scales)
@@ -156,7 +167,7 @@ static void fill_subs(const kern_layout *l, const uint8_t *scales, ints *factor,
     for (int j = 0; j < l->n_sub; j++) {
         factor[j] = factor_of(sub[j]);
         min[j] =
-            l->has_min ? ints_mul(min[j], ints_all(-1)) : ints_mul(sub[j], ints_all(-l->offset));
+            l->has_min ? ints_mul(min[j], ints_all(-1)) : ints_mul(sub[j], ints_all(-excess_of(l)));
     }
     for (int j = 0; j < l->n_sub; j += 2) correction[j / 2] = ints_pair(min[j], min[j + 1]);
 }
@@ -174,6 +185,7 @@ static void fill_scales_256(const kern_layout *l, const uint8_t *scales, int n, 
 
 /* Continues the chains of a tile over blocks of 32. */
 KERN_INLINE void chain_32(bool has_min, int rows, const strip *s) {
+    const bool plain = has_min || (BIAS == 0 && s->l->offset == 128);
     const size_t excess = s->l->offset == 8    ? offsetof(kern_act, n8)
                           : s->l->offset == 16 ? offsetof(kern_act, n16)
                                                : offsetof(kern_act, n128);
@@ -186,7 +198,7 @@ KERN_INLINE void chain_32(bool has_min, int rows, const strip *s) {
             const char *row = s->act + (size_t)i * s->act_stride;
             q[i] = row + s->at + 32 * b;
             a[i] = row + s->scales_at + sizeof(kern_act) * (size_t)b;
-            sum[i] = has_min ? ints_zero() : ints_all(*(const int32_t *)(a[i] + excess));
+            sum[i] = plain ? ints_zero() : ints_all(*(const int32_t *)(a[i] + excess));
         }
         dot(false, rows, 8, s->depth, s->p->w[b], q, factor_of(ints_all(1)), sum);
         lanes d = lanes_load(s->p->d[b]);

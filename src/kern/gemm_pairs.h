@@ -5,6 +5,10 @@ static inline ints factor_of(ints sub) {
     return ints_pair(sub, sub);
 }
 
+static inline void store_block(const ints w[8], uint8_t (*to)[64]) {
+    KERN_UNROLL for (int v = 0; v < 8; v++) ints_store(to[v], w[v]);
+}
+
 static inline ints broadcast_four(const char *p) {
     int32_t four;
     memcpy(&four, p, sizeof four);

@@ -197,4 +197,12 @@ void kern_gemm_init(kern *k) {
     if (k->isa >= KERN_VNNI) k->gemm = kern_gemm_vnni;
     if (k->isa >= KERN_AMX) k->gemm = kern_gemm_amx;
 #endif
+#ifdef KERN_ARM
+    if (k->isa >= KERN_NEON) {
+        k->act_row = kern_act_row_neon;
+        k->gemm = kern_gemm_neon;
+    }
+    if (k->isa >= KERN_DOTPROD) k->gemm = kern_gemm_dotprod;
+    if (k->isa >= KERN_I8MM) k->gemm = kern_gemm_i8mm;
+#endif
 }

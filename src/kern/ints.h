@@ -1,9 +1,9 @@
 /* ints: 64 bytes of integers, one for each of the sixteen lanes (lanes.h) when they are int32, two
- * when int16, four when int8. ints_avx2.h and ints_avx512.h supply
+ * when int16, four when int8. ints_avx2.h, ints_avx512.h and ints_neon.h supply
  *
  *   zero, all, all_bytes             0; an int32 in every lane; one byte everywhere
  *   load, store; widen               64 aligned bytes; sixteen int8 as int32
- *   and, or, left, right             bits; int32 shifted, zeros coming in
+ *   and, or, xor, left, right        bits; int32 shifted, zeros coming in
  *   look_up(table, x)                table[x] for each byte below 16
  *   pair(a, b)                       the low halves of a and b as int16 2j and 2j+1
  *   add, mul, max, greatest, sum     int32
@@ -20,7 +20,9 @@
 
 #include "lanes.h"
 
-#if defined(__AVX512F__)
+#if defined(__aarch64__)
+#include "ints_neon.h"
+#elif defined(__AVX512F__)
 #include "ints_avx512.h"
 #else
 #include "ints_avx2.h"

@@ -33,6 +33,9 @@ static inline ints ints_and(ints a, ints b) {
 static inline ints ints_or(ints a, ints b) {
     return (ints){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
+static inline ints ints_xor(ints a, ints b) {
+    return (ints){_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
 static inline ints ints_left(ints x, int n) {
     return (ints){_mm256_slli_epi32(x.lo, n), _mm256_slli_epi32(x.hi, n)};
 }

@@ -29,6 +29,9 @@ static inline ints ints_and(ints a, ints b) {
 static inline ints ints_or(ints a, ints b) {
     return _mm512_or_si512(a, b);
 }
+static inline ints ints_xor(ints a, ints b) {
+    return _mm512_xor_si512(a, b);
+}
 static inline ints ints_left(ints x, int n) {
     return _mm512_slli_epi32(x, (unsigned)n);
 }

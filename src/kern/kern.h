@@ -13,7 +13,8 @@
 
 /* ---- instruction sets (cpu.c) --------------------------------------------------------------- */
 
-/* Ascending in speed. AVXVNNI is AVX2 with VEX-encoded VNNI; VNNI is AVX-512's. */
+/* Ascending in speed, first x86-64's, then AArch64's. AVXVNNI is AVX2 with VEX-encoded VNNI; VNNI
+ * is AVX-512's. */
 enum kern_isa {
     KERN_SCALAR,
     KERN_AVX2,
@@ -21,11 +22,14 @@ enum kern_isa {
     KERN_AVX512,
     KERN_VNNI,
     KERN_AMX,
+    KERN_NEON,
+    KERN_DOTPROD,
+    KERN_I8MM,
     KERN_N_ISA
 };
 const char *kern_isa_name(enum kern_isa isa); /* "scalar", "avx2", "avxvnni", "avx512", ... */
 int kern_isa_find(const char *name);          /* -1 when unknown */
-bool kern_isa_usable(enum kern_isa isa);      /* by CPUID, XGETBV and the OS's permission */
+bool kern_isa_usable(enum kern_isa isa);      /* as processor and OS say */
 enum kern_isa kern_isa_best(void);
 
 /* Multiplies and adds bytes out of registers for some microseconds, with the fastest instruction of

@@ -168,11 +168,15 @@ typedef struct kern_tile {
 void kern_gemm_walk(KERN_GEMM_ARGS, int max_rows, void (*run)(const kern_tile *t));
 void kern_act_row_avx2(enum kern_type type, int k, const float *x, void *row);
 void kern_act_row_avx512(enum kern_type type, int k, const float *x, void *row);
+void kern_act_row_neon(enum kern_type type, int k, const float *x, void *row);
 void kern_gemm_avx2(KERN_GEMM_ARGS);
 void kern_gemm_avxvnni(KERN_GEMM_ARGS);
 void kern_gemm_avx512(KERN_GEMM_ARGS);
 void kern_gemm_vnni(KERN_GEMM_ARGS);
 void kern_gemm_amx(KERN_GEMM_ARGS);
+void kern_gemm_neon(KERN_GEMM_ARGS);
+void kern_gemm_dotprod(KERN_GEMM_ARGS);
+void kern_gemm_i8mm(KERN_GEMM_ARGS);
 
 /* ---- 16-bit floats --------------------------------------------------------------------------- */
 

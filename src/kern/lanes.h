@@ -1,6 +1,6 @@
 /* lanes: sixteen floats, the unit in which the contract defines sums, on every vector instruction
  * set. The bodies in vector_lanes.h and attend_lanes.h are written once in these terms and compiled
- * once for each set; lanes_avx2.h and lanes_avx512.h supply
+ * once for each set; lanes_avx2.h, lanes_avx512.h and lanes_neon.h supply
  *
  *   lanes, mask                      sixteen floats; a choice among them
  *   zero, all                        0 or one value in every lane
@@ -23,11 +23,17 @@
 #include "elementary.h"
 #include "kern_internal.h"
 
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 
 enum { LANES = 16 };
 
-#if defined(__AVX512F__)
+#if defined(__aarch64__)
+#include "lanes_neon.h"
+#elif defined(__AVX512F__)
 #include "lanes_avx512.h"
 #elif defined(__AVX2__)
 #include "lanes_avx2.h"

@@ -9,5 +9,6 @@ float sum_of_lanes(float lane[16]);
 
 void vector_init_avx2(kern *k);
 void vector_init_avx512(kern *k);
+void vector_init_neon(kern *k);
 
 #endif

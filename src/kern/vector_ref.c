@@ -181,4 +181,7 @@ void kern_vector_init(kern *k) {
     if (k->isa >= KERN_AVX2) vector_init_avx2(k);
     if (k->isa >= KERN_AVX512) vector_init_avx512(k);
 #endif
+#ifdef KERN_ARM
+    if (k->isa >= KERN_NEON) vector_init_neon(k);
+#endif
 }
