@@ -23,7 +23,7 @@ static size_t fixed_cost(const cache_opts *opts) {
 }
 
 static size_t page_cost(const cache *c) {
-    return c->stride + sizeof(page) + sizeof(page *) + sizeof(ghost);
+    return c->stride + sizeof(page) + sizeof(page *) + CACHE_GHOSTS * sizeof(ghost);
 }
 
 static size_t stride_of(size_t page_size) {

@@ -18,8 +18,8 @@ typedef struct page_id {
 typedef struct cache cache;
 
 /* Which page goes when memory is short; the first one is the default. */
-enum cache_policy { CACHE_REUSE, CACHE_ARC, CACHE_LRU, CACHE_FIFO, CACHE_LFU, CACHE_COST };
-const char *cache_policy_name(int policy); /* "reuse", …; NULL: there is none of that number */
+enum cache_policy { CACHE_HAZARD, CACHE_ARC, CACHE_LRU, CACHE_FIFO, CACHE_LFU, CACHE_COST };
+const char *cache_policy_name(int policy); /* "hazard", …; NULL: there is none of that number */
 
 typedef struct cache_opts {
     size_t page_size;  /* bytes */

@@ -95,14 +95,26 @@ struct cache_space {
     unsigned char key[];
 };
 
+enum { CACHE_GHOSTS = 4 };
+
 /* What once was in a page: a fingerprint, why and when it went. */
 typedef struct ghost {
     uint64_t print;
     double at;
+    uint64_t used;   /* clock at its last use */
     uint32_t pinned; /* pages in use at that time */
     enum cache_loss loss;
     bool seen_again; /* had been hit */
 } ghost;
+
+/* How long pages stay unused until somebody comes back for them (evict.c). Of pages that were not
+ * found so far, and of those that were; by age, in bins of half an octave. */
+enum { HAZARD_BINS = 64 };
+typedef struct hazard {
+    double returns[2][HAZARD_BINS]; /* who came back at this age */
+    double waited[2][HAZARD_BINS];  /* the time that pages spent at this age, in clock ticks */
+    size_t n_evicted;               /* since numbers were halved */
+} hazard;
 
 struct chain {
     cache *cache;
@@ -136,7 +148,8 @@ struct cache {
     size_t n_seen[2]; /* pages in use or cached, without and with a hit */
     double target;    /* of ARC: how many of the former there should be */
     double age;       /* highest rank that was evicted */
-    ghost *ghosts;    /* n_pages of them, by fingerprint */
+    hazard hazard;
+    ghost *ghosts; /* CACHE_GHOSTS for each page, by fingerprint */
     size_t n_ghosts[2];
     struct curve *curve; /* NULL: not wanted */
     size_t n_in[PAGE_STATES];
@@ -218,8 +231,10 @@ page *evict_next(cache *c, const page *keep);
 void evict_born(cache *c, page *p); /* a page was taken */
 void evict_hit(cache *c, page *p);  /* and was found by somebody (no candidate at this time) */
 void evict_gone(cache *c, const page *p, bool for_room); /* and is no more */
-/* What a full page holds had been evicted not long ago, after a hit or without one. */
-void evict_back(cache *c, page *p, bool seen_again);
+void evict_return(cache *c, const page *p); /* an idle page is used again; before that changes it */
+/* What a full page holds had been evicted not long ago. */
+void evict_back(cache *c, page *p, const ghost *g);
+void evict_forgotten(cache *c, const ghost *g); /* and this did not come back */
 const char *evict_check(const cache *c);
 
 /* ---- idle leaves (leaf.c) -------------------------------------------------------------------- */

@@ -54,6 +54,7 @@ static uint64_t curve_print(const cache *c, const page *p) {
 /* One more chain has a full page, or takes over a partial one that nobody has. */
 static void pin(cache *c, page *p) {
     if (p->pins++ > 0) return;
+    evict_return(c, p);
     if (!p->children) leaf_leave(c, p);
     if (p->n < CACHE_PAGE) c->adoptions++;
     page_move(c, p, p->n < CACHE_PAGE ? PAGE_FILLING : PAGE_SHARED);

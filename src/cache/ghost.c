@@ -1,8 +1,8 @@
 /* What is gone: fingerprints of pages that the cache held once, so that a miss can be explained,
  * and that eviction learns from what comes back (ARC's ghost lists).
  *
- *   ghosts | print, why, when | ...        one place for each page, found by print modulo their
- * number
+ *   ghosts | print, why, when | ...        CACHE_GHOSTS places for each page, in sets of eight that
+ *                                          are found by print modulo their number
  *
  * A fingerprint covers the namespace and all tokens from position 0 up to the page's end, folded
  * page by page. A newer one takes the place of an older one. No hit is ever decided by them. */
@@ -10,7 +10,7 @@
 
 #include "cache_internal.h"
 
-enum { GHOST_SET = 4 }; /* no cache has fewer pages */
+enum { GHOST_SET = 8 }; /* no cache has fewer places */
 
 uint64_t ghost_print(uint64_t before, const int32_t *tokens, size_t n) {
     return XXH3_64bits_withSeed(tokens, n * sizeof *tokens, before);
@@ -26,12 +26,16 @@ uint64_t ghost_of(const page *p) {
 }
 
 static ghost *set_of(const cache *c, uint64_t print) {
-    return &c->ghosts[print % (c->n_pages / GHOST_SET) * GHOST_SET];
+    return &c->ghosts[print % (c->n_pages * CACHE_GHOSTS / GHOST_SET) * GHOST_SET];
 }
 
 static void forget(cache *c, ghost *g) {
     if (g->loss != CACHE_LOSS_NONE) c->n_ghosts[g->seen_again]--;
     *g = (ghost){0};
+}
+
+static bool is_evicted(const ghost *g) {
+    return g->loss == CACHE_LOSS_ROOM || g->loss == CACHE_LOSS_QUOTA;
 }
 
 void ghost_note(cache *c, const page *p, enum cache_loss why) {
@@ -46,9 +50,11 @@ void ghost_note(cache *c, const page *p, enum cache_loss why) {
         }
         if (g->at < place->at) place = g;
     }
+    if (is_evicted(place)) evict_forgotten(c, place);
     forget(c, place);
     *place = (ghost){.print = print,
                      .at = c->now,
+                     .used = p->used,
                      .pinned = (uint32_t)in_use,
                      .loss = why,
                      .seen_again = p->hits > 0};
@@ -65,6 +71,6 @@ const ghost *ghost_find(const cache *c, uint64_t print) {
 void ghost_back(cache *c, page *p) {
     ghost *g = (ghost *)ghost_find(c, p->print);
     if (!g) return;
-    if (g->loss == CACHE_LOSS_ROOM || g->loss == CACHE_LOSS_QUOTA) evict_back(c, p, g->seen_again);
+    if (is_evicted(g)) evict_back(c, p, g);
     forget(c, g);
 }

@@ -66,6 +66,7 @@ void page_touch(cache *c, page *p) {
     bool owned = leaf && has_quota(p);
     if (owned) treap_remove(&p->space->owner->leaves, &p->by_use, p, order_use);
     if (leaf) evict_remove(c, p);
+    if (p->state == PAGE_IDLE) evict_return(c, p);
     p->used = ++c->clock;
     p->used_at = c->now;
     evict_hit(c, p);

@@ -24,7 +24,7 @@ int page_pool_init(cache *c) {
     c->bytes = mem_reserve(c->reserved);
     c->pages = mem_zero(c->n_pages, sizeof *c->pages);
     c->heap = mem_zero(c->n_pages, sizeof *c->heap);
-    c->ghosts = mem_zero(c->n_pages, sizeof *c->ghosts);
+    c->ghosts = mem_zero(c->n_pages * CACHE_GHOSTS, sizeof *c->ghosts);
     if (!c->bytes || !c->pages || !c->heap || !c->ghosts) {
         page_pool_fini(c);
         return ICP_ENOMEM;

@@ -52,7 +52,7 @@ static int parse_policies(study *s, const char *list, icp_error *err) {
                 found = i;
         if (found < 0 || s->n_policies == MAX_POLICIES)
             return error_set(err, ICP_EINVALID,
-                             "--policy takes names out of reuse, arc, lru, fifo, lfu, cost");
+                             "--policy takes names out of hazard, arc, lru, fifo, lfu, cost");
         s->policy[s->n_policies++] = found;
         at += len + (at[len] == ',');
     }
@@ -175,13 +175,13 @@ int cmd_sim(int argc, char **argv) {
     char **operands;
     int n_operands, block = 0;
     study s = {.base = {.deep = 4096}};
-    const char *sizes = "1,2,5,10,20,50", *policies = "reuse,arc,lru,fifo,lfu,cost", *svg = NULL;
+    const char *sizes = "1,2,5,10,20,50", *policies = "hazard,arc,lru,fifo,lfu,cost", *svg = NULL;
     float prefill = 0;
     bool json = false;
     const cli_option options[] = {
         {0, "sizes", "LIST", "cache sizes in % of the unique blocks (1,2,5,10,20,50)", OPTION_TEXT,
          &sizes, 0, 0},
-        {0, "policy", "LIST", "out of reuse, arc, lru, fifo, lfu, cost (all)", OPTION_TEXT,
+        {0, "policy", "LIST", "out of hazard, arc, lru, fifo, lfu, cost (all)", OPTION_TEXT,
          &policies, 0, 0},
         {0, "block", "N", "tokens of a block of the trace (guessed)", OPTION_INT, &block, 1, 65536},
         {0, "unit", "N", "tokens that are found or not as one (a block)", OPTION_INT, &s.base.unit,

@@ -54,10 +54,11 @@ static inline void cells_check(const chain *ch, int space, const int32_t *tokens
 }
 
 /* A cache of n pages, by the smallest limit. */
-static inline cache *cells_open(size_t n_pages, bool no_reuse) {
+static inline cache *cells_open(size_t n_pages, bool no_reuse, int policy) {
     cache_opts opts = {.page_size = CELLS_SIZE,
                        .limit = cache_limit_of(CELLS_SIZE, n_pages),
                        .no_reuse = no_reuse,
+                       .policy = (enum cache_policy)policy,
                        .copy = cells_copy};
     cache *c = NULL;
     assert_int_equal(cache_open(&opts, &c, NULL), 0);

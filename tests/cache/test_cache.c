@@ -8,7 +8,7 @@ static cache *the_cache;
 static cache_space *the_space;
 
 static int setup_pages(size_t n_pages) {
-    the_cache = cells_open(n_pages, false);
+    the_cache = cells_open(n_pages, false, CACHE_LRU); /* the order that these tests know */
     assert_int_equal(cache_space_get(the_cache, NULL, "space", 5, &the_space), 0);
     return 0;
 }
@@ -479,7 +479,7 @@ static void test_chain_without_space_is_private(void **state) {
 }
 
 static void test_no_reuse(void **state) {
-    the_cache = cells_open(16, true);
+    the_cache = cells_open(16, true, CACHE_LRU);
     assert_int_equal(cache_space_get(the_cache, NULL, "", 0, &the_space), 0);
     const int32_t *t = count_from(0);
     chain *a = opened();

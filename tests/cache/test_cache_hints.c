@@ -9,7 +9,7 @@ static cache_owner *the_owner;
 static cache_space *the_space;
 
 static int setup_with(size_t n_pages, size_t quota) {
-    the_cache = cells_open(n_pages, false);
+    the_cache = cells_open(n_pages, false, CACHE_HAZARD);
     assert_int_equal(cache_owner_get(the_cache, "owner", 5, quota, &the_owner), 0);
     assert_int_equal(cache_space_get(the_cache, the_owner, "space", 5, &the_space), 0);
     return 0;

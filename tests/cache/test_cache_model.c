@@ -328,7 +328,9 @@ static size_t steps_wanted(void) {
 }
 
 static void begin(world *w, size_t n_pages) {
-    w->cache = cells_open(n_pages, false);
+    int n_policies = 0;
+    while (cache_policy_name(n_policies)) n_policies++;
+    w->cache = cells_open(n_pages, false, (int)(w->random % (uint64_t)n_policies));
     w->strings = calloc(MAX_STRINGS, sizeof *w->strings);
     assert_non_null(w->strings);
     w->quota = MAX(n_pages / 2, 3);

@@ -7,7 +7,7 @@
 
 enum { BED_BOS = 1, BED_EOS = 2, BED_BYTES = 3, BED_WORDS = 259 };
 
-enum { BED_SMALL = 389 << 10 }; /* bytes that a small engine has beside its pages */
+enum { BED_SMALL = 395 << 10 }; /* bytes that a small engine has beside its pages */
 
 typedef struct bed {
     model *model;
