@@ -124,7 +124,8 @@ typedef struct icp_logprob {
     X(DROPPED, "dropped", "it was cached until somebody dropped the cache")                        \
     X(UNSTORED, "not stored", "it was computed before, and left nothing as it wished")             \
     X(NAMESPACE, "other salt", "the tenant has it under another salt")                             \
-    X(ADAPTERS, "other adapters", "the tenant has it with other adapters, or other scales")
+    X(ADAPTERS, "other adapters", "the tenant has it with other adapters, or other scales")        \
+    X(STATE, "no state checkpoint", "its keys are cached, the model's recurrent state is not")
 
 enum icp_miss_reason {
 #define ICP_MISS_ENUM(name, text, meaning) ICP_MISS_##name,
@@ -191,6 +192,9 @@ typedef struct icp_stats {   /* since the engine was opened, unless a moment is 
     uint64_t prompt_tokens, computed_tokens, cached_tokens, generation_tokens;
     uint64_t steps;
     size_t pages, pages_free, pages_used, pages_cached, page_size, cache_limit; /* now */
+    size_t checkpoints, checkpoint_pages; /* now: kept states of recurrent and hybrid models */
+    size_t
+        hit_step; /* hits end at multiples of so many tokens: of a page's for such models, or 1 */
     uint64_t evictions, expired, copies, adoptions, duplicates;
     uint64_t respelled;                 /* prompt tokens exchanged for sampled ones */
     uint64_t missed[ICP_N_MISSES];      /* prompt tokens computed, by reason */

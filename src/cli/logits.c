@@ -34,6 +34,8 @@ int cli_logits(icp_engine *e, const int32_t *ids, size_t n, size_t hit, const ch
                cli_row_fn *fn, void *arg, icp_error *err) {
     if (hit >= n)
         return error_set(err, ICP_EINVALID, "a hit of %zu leaves nothing of %zu tokens", hit, n);
+    icp_stats stats;
+    icp_engine_get_stats(e, &stats);
     if (hit > 0) TRY(compute(e, ids, hit, 0, 0, salt, fn, arg, err));
-    return compute(e, ids, n, hit, hit, salt, fn, arg, err);
+    return compute(e, ids, n, hit, hit - hit % stats.hit_step, salt, fn, arg, err);
 }

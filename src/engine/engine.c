@@ -106,12 +106,19 @@ static size_t count_fixed(const engine *e, const engine_opts *opts, size_t n_voc
                 sizeof *e->planned) +
            rows * (sizeof *e->jobs + e->n_out * sizeof *e->logits) +
            waits * (sizeof *e->waits + sizeof *e->candidates) +
-           ENGINE_TENANTS * sizeof *e->tenants + threads * sampler_scratch_size(n_vocab);
+           n * carry_stride(model_get_info(e->model)) + ENGINE_TENANTS * sizeof *e->tenants +
+           threads * sampler_scratch_size(n_vocab);
 }
 
 static void set_sizes(engine *e, const engine_opts *opts) {
     const model_info *info = model_get_info(e->model);
     e->max_running = opts->max_parallel > 0 ? opts->max_parallel : ENGINE_PARALLEL;
+    size_t stride = carry_stride(info);
+    if (stride) {
+        size_t most = opts->cache_limit / ENGINE_STATES_SHARE / stride;
+        e->max_running = (int)MIN((size_t)e->max_running, MAX(most, 1));
+        e->states_size = stride * (size_t)e->max_running;
+    }
     e->max_queued = opts->max_queued ? opts->max_queued : ENGINE_QUEUED;
     e->max_waits = (int)MIN(e->max_queued, INT16_MAX) + e->max_running;
     e->max_pause = opts->max_pause > 0 ? opts->max_pause : ENGINE_MAX_PAUSE;
@@ -140,7 +147,8 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
                          "%zu bytes are not enough: requests may have %zu, and the engine's arrays "
                          "need %zu, before there is any cache",
                          e->limit, requests, e->fixed);
-    cache_opts co = {.page_size = info->page_size,
+    cache_opts co = {.page_size = carry_page_size(info),
+                     .state_size = info->state_size,
                      .limit = e->limit - e->fixed - requests,
                      .no_reuse = e->no_cache,
                      .curve_samples = e->no_cache ? 0 : curve_samples(e->limit),
@@ -177,8 +185,9 @@ static int open_arrays(engine *e) {
     e->candidates = mem_zero((size_t)e->max_waits, sizeof *e->candidates);
     e->logits_size = rows * e->n_out * sizeof *e->logits;
     e->logits = mem_reserve(e->logits_size);
+    if (e->states_size) e->states = mem_reserve(e->states_size);
     if (!e->running || !e->views || !e->items || !e->spans || !e->planned || !e->jobs ||
-        !e->logits || !e->tenants || !e->waits || !e->candidates)
+        !e->logits || (e->states_size && !e->states) || !e->tenants || !e->waits || !e->candidates)
         return ICP_ENOMEM;
     return model_reserve(e->model, e->chunk + e->max_running, (int)rows);
 }
@@ -197,6 +206,7 @@ static int open_sampler(engine *e) {
 static void free_parts(engine *e) {
     sampler_close(&e->sampler);
     mem_unreserve(e->logits, e->logits_size);
+    mem_unreserve(e->states, e->states_size);
     mem_free(e->candidates);
     mem_free(e->waits);
     mem_free(e->jobs);

@@ -180,6 +180,7 @@ typedef struct sequence {
     int32_t *tokens; /* prompt, then output; NULL before the first admission */
     size_t n_tokens, max_new;
     chain *chain;     /* while running */
+    void *state;      /* likewise, where models have one: as of chain_len */
     size_t high;      /* leading tokens that were ready at some time */
     size_t n_cached;  /* prompt tokens of these that came from the cache */
     size_t hit_limit; /* of the prompt, by the wishes of the request */
@@ -327,6 +328,7 @@ typedef struct pin {
     tenant *tenant;
     chain *chain;
     double until;
+    size_t state_at; /* position of the checkpoint that is kept */
 } pin;
 
 void pin_add(engine *e, sequence *s);      /* takes the sequence's chain, if it can */
@@ -335,6 +337,15 @@ double pin_next(const engine *e);          /* when the next one ends */
 bool pin_yield(engine *e);                 /* ends the oldest; false: there is none */
 void pin_drop(engine *e, const tenant *t); /* of one tenant; NULL: all */
 size_t pin_count(const engine *e, const tenant *t, size_t *n_pages);
+
+/* ---- what sequences of some models carry (carry.c) ------------------------------------------- */
+
+size_t carry_stride(const model_info *info);    /* bytes of a slot; 0: the model has no state */
+size_t carry_page_size(const model_info *info); /* bytes, of a page beside such states */
+void carry_begin(engine *e, sequence *s);       /* it is running and has a new chain */
+void carry_end(sequence *s);                    /* it runs no more; its chain stands still */
+/* Its tokens from this one on were computed: leaves a checkpoint where it may be of use. */
+void carry_leave(sequence *s, size_t from);
 
 /* ---- reasons (miss.c) ------------------------------------------------------------------------ */
 
@@ -367,6 +378,7 @@ enum {
     ENGINE_QUEUED = 1024,
     ENGINE_LOGITS_SIZE = 128 << 20,    /* bytes of prompt logits a step at most, */
     ENGINE_LOGITS_SHARE = 32,          /* and one part in so many of the limit */
+    ENGINE_STATES_SHARE = 4,           /* states of running sequences: fewer run, if need be */
     ENGINE_REQUESTS_SHARE = 16,        /* of the limit is for requests, */
     ENGINE_REQUESTS_LEAST = 256 << 10, /* and no less than that */
     ENGINE_TENANTS = 1024,
@@ -413,6 +425,8 @@ struct engine {
     sequence **planned; /* the sequence of each span */
     float *logits;
     size_t logits_size;
+    char *states; /* of running sequences, max_running slots; NULL: the model has none */
+    size_t states_size;
     sample_job *jobs; /* one for each row of logits */
     sampler *sampler;
     icp_stats stats;

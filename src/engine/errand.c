@@ -48,8 +48,7 @@ static int run_why(engine *e, void *arg) {
         icp_miss *m = &q->out->why;
         miss_explain(e, r, true, m);
         if (r->space)
-            q->out->cached_tokens =
-                MIN(cache_probe(e->cache, r->space, o->prompt, o->n_prompt), r->seq[0].hit_limit);
+            q->out->cached_tokens = cache_probe(e->cache, r->space, o->prompt, r->seq[0].hit_limit);
         m->n_missed = o->n_prompt - q->out->cached_tokens;
         q->out->miss = icp_miss_name(m->reason);
     }

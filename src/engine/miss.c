@@ -60,6 +60,12 @@ static bool look_elsewhere(const engine *e, const request *r, size_t limit, icp_
     return true;
 }
 
+/* Of tokens whose keys and values are there up to `found`, so many can be used: is it for lack of a
+ * checkpoint? What stands after the last page edge can never be. */
+static bool lacks_state(size_t usable, size_t found, size_t n) {
+    return usable < found - found % CACHE_PAGE || (usable < found && found + 1 >= n);
+}
+
 void miss_explain(engine *e, const request *r, bool others, icp_miss *out) {
     const int32_t *tokens = r->opts.prompt;
     size_t n = r->opts.n_prompt, limit = r->seq[0].hit_limit;
@@ -67,15 +73,18 @@ void miss_explain(engine *e, const request *r, bool others, icp_miss *out) {
     if (!r->space) return;
     cache_miss m;
     cache_explain(e->cache, r->space, tokens, n, &m);
-    out->position = MIN(m.len, limit);
-    out->n_missed = n - out->position;
-    if (out->position + 1 >= n) {
+    size_t found = MIN(m.len, limit);
+    size_t usable = e->states ? cache_probe(e->cache, r->space, tokens, limit) : found;
+    bool no_state = lacks_state(usable, found, n);
+    out->position = no_state ? usable : found;
+    out->n_missed = n - usable;
+    if (usable + 1 >= n) {
         out->reason = ICP_MISS_NONE;
         return;
     }
     out->n_own = copy_tokens(out->own, tokens + out->position, n - out->position);
-    if (m.len >= limit) {
-        out->reason = ICP_MISS_LIMITED;
+    if (no_state || m.len >= limit) {
+        out->reason = no_state ? ICP_MISS_STATE : ICP_MISS_LIMITED;
         return;
     }
     out->reason = reason_of(m.loss);

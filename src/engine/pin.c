@@ -14,12 +14,13 @@ static void end(engine *e, pin **at) {
     mem_free(p);
 }
 
-/* Whether what `old` pins is also pinned by `new`: all its full pages, and no more tokens. */
-static bool covers(const chain *new, const chain *old) {
-    size_t n = chain_n_pages(old);
-    if (chain_len(old) > chain_len(new) || n == 0) return n == 0;
-    size_t full = chain_len(old) / CACHE_PAGE;
-    return full == 0 || chain_page(new, full - 1).index == chain_page(old, full - 1).index;
+/* Whether what `old` pins is also pinned by `new`: all its full pages, no more tokens, and the same
+ * state. */
+static bool covers(const pin *new, const pin *old) {
+    size_t n = chain_n_pages(old->chain), len = chain_len(old->chain), full = len / CACHE_PAGE;
+    if (len > chain_len(new->chain) || old->state_at != new->state_at || n == 0) return n == 0;
+    return full == 0 ||
+           chain_page(new->chain, full - 1).index == chain_page(old->chain, full - 1).index;
 }
 
 void pin_add(engine *e, sequence *s) {
@@ -32,13 +33,14 @@ void pin_add(engine *e, sequence *s) {
     }
     chain_trim(s->chain);
     *added = (pin){.chain = s->chain,
+                   .state_at = chain_keep_checkpoint(s->chain),
                    .tenant = s->request->tenant,
                    .until = clock_now() + s->request->opts.pin};
     s->chain = NULL;
     added->tenant->refs++;
     pin **at = &e->pins;
     while (*at)
-        if ((*at)->tenant == added->tenant && covers(added->chain, (*at)->chain))
+        if ((*at)->tenant == added->tenant && covers(added, *at))
             end(e, at);
         else
             at = &(*at)->next;

@@ -89,6 +89,7 @@ int queue_admit(engine *e, sequence *s) {
     chain_keep_until(s->chain, keep_until(r, clock_now()));
     chain_sampled_from(s->chain, r->opts.n_prompt);
     remove_waiting(e, s);
+    carry_begin(e, s);
     insert_running(e, s);
     note_admission(e, s->request);
     return 0;
@@ -100,6 +101,7 @@ int queue_admit(engine *e, sequence *s) {
 static void step_back(engine *e, int i) {
     sequence *s = e->running[i];
     remove_running(e, i);
+    carry_end(s);
     chain_close(&s->chain); /* what was computed stays behind as cache */
     s->bypassed = SCHED_BYPASS;
     insert_waiting(e, s);
@@ -128,7 +130,8 @@ bool queue_has_work(const engine *e) {
 static void end_chain(engine *e, sequence *s) {
     request *r = s->request;
     bool failed = r->error || !s->chain;
-    if (!failed && r->public && public_add(e, r, &s->chain) < 0) r->error = ICP_ENOMEM;
+    carry_end(s);
+    if (!failed && r->public) r->error = public_add(e, r, &s->chain);
     if (!failed && r->opts.pin > 0 && s->choice == 0) pin_add(e, s);
     if (!s->chain) return;
     chain_keep_until(s->chain, keep_until(r, clock_now()));

@@ -68,6 +68,9 @@ void stats_show(engine *e) {
     e->stats.pages_used = c.n_pinned;
     e->stats.pages_cached = c.n_cached;
     e->stats.page_size = c.page_size;
+    e->stats.checkpoints = c.n_checkpoints;
+    e->stats.checkpoint_pages = c.n_checkpoint_pages;
+    e->stats.hit_step = e->states ? CACHE_PAGE : 1;
     e->stats.cache_limit = c.limit;
     e->stats.evictions = c.evictions;
     e->stats.expired = c.expired;

@@ -32,6 +32,7 @@ static sched_seq describe(const sequence *s) {
                        .hit_limit = hit_limit(s),
                        .rows_from = s->rows_from,
                        .whole = !model_get_info(r->engine->model)->causal,
+                       .stop = s->chain ? chain_branch(s->chain) : 0,
                        /* a sequence without a namespace has one of its own */
                        .space = r->space ? (uintptr_t)r->space : (uintptr_t)s};
 }
@@ -81,8 +82,7 @@ static size_t ask(engine *e, sequence *s, int *asking) {
     if (due && *asking > 0) {
         const request *r = s->request;
         const int32_t *tokens = s->tokens ? s->tokens : r->opts.prompt;
-        s->n_hit = r->space ? cache_probe(e->cache, r->space, tokens, s->n_tokens) : 0;
-        s->n_hit = MIN(s->n_hit, hit_limit(s));
+        s->n_hit = r->space ? cache_probe(e->cache, r->space, tokens, hit_limit(s)) : 0;
         s->asked = e->n_plans;
         --*asking;
     }
@@ -150,6 +150,7 @@ static void plan(engine *e) {
                              .chunk = e->chunk,
                              .chunk_mixed = chunk_mixed(e),
                              .logit_rows = e->logit_rows,
+                             .edges = e->states != NULL,
                              .page_tokens = CACHE_PAGE,
                              .pages = cache_obtainable(e->cache, NULL),
                              .tenants = e->tenants};
@@ -201,6 +202,7 @@ static int build_spans(engine *e) {
                                      .n_tokens = (int)(end - from),
                                      .pos = from,
                                      .pages = chain_pages(s->chain),
+                                     .state = s->state,
                                      .n_logits = count_rows(s, from, end),
                                      .scales = s->request->scales};
     }
@@ -252,6 +254,7 @@ static int harvest(engine *e, int n_spans) {
         int n_logits = span->n_logits;
         chain_publish(s->chain, s->tokens + span->pos, (size_t)span->n_tokens);
         note_ready(e, s, end, false);
+        if (s->state) carry_leave(s, span->pos);
         for (int k = n_logits; k > 0; k--, row += e->n_out)
             n_jobs += use_row(e, s, end - (size_t)k, row, &e->jobs[n_jobs]);
         if (s->rows_from < end) s->rows_from = end < s->request->opts.n_prompt ? end : SIZE_MAX;

@@ -158,6 +158,7 @@ static int open_own_space(engine *e, request *r) {
 
 int public_add(engine *e, request *r, chain **ch) {
     size_t n = chain_len(*ch) / CACHE_PAGE * CACHE_PAGE;
+    if (e->states && chain_keep_checkpoint(*ch) != n) return ICP_ELIMIT;
     public_prefix *p = mem_alloc(sizeof *p + n * sizeof *p->tokens);
     if (!p) return ICP_ENOMEM;
     *p = (public_prefix){.next = e->publics, .n = n, .space = r->space, .chain = *ch};

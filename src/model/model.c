@@ -142,11 +142,6 @@ static int open_model(model *m, const gguf *g, const model_opts *opts, icp_error
     if (m->h.arch->encoder && !opts->embed)
         return error_set(err, ICP_EUNSUPPORTED,
                          "architecture %s embeds texts; it cannot generate any", m->h.arch->name);
-    if (m->h.n_state && !opts->stateful)
-        return error_set(err, ICP_EUNSUPPORTED,
-                         "architecture %s carries a state from token to token, which the cache "
-                         "cannot keep yet",
-                         m->h.arch->name);
     kern_init(&m->kern, opts->isa);
     m->kv = opts->kv;
     m->pool = opts->pool;

@@ -18,7 +18,6 @@ typedef struct model_opts {
     enum kern_isa isa;
     enum kern_type kv;                        /* KERN_F16 or KERN_F32 */
     size_t n_ctx;                             /* positions; 0: what the model was trained with */
-    bool stateful;                            /* the caller keeps the states of sequences */
     bool lock;                                /* the weights stay in memory (mem_lock) */
     bool embed;                               /* rows are final states instead of logits */
     pool *pool;                               /* borrowed, for loading and for every forward pass */

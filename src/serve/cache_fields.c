@@ -116,6 +116,10 @@ static void put_reason(const icp_model *model, buf *out, const icp_miss *m) {
     case ICP_MISS_LIMITED:
         buf_puts(out, "The request itself takes no more from the cache.");
         return;
+    case ICP_MISS_STATE:
+        buf_puts(out,
+                 "More of it is cached, but the model's state is kept only at some page edges.");
+        return;
     case ICP_MISS_NEW:
         buf_puts(out, m->position ? "What is cached ends there." : "No prompt began like this.");
         return;

@@ -61,12 +61,16 @@ static void open_engine(bed *b, engine_opts opts) {
 }
 
 void bed_open(bed *b, engine_opts opts) {
-    b->model = fake_model_open();
+    bed_open_carrying(b, opts, 0);
+}
+
+void bed_open_carrying(bed *b, engine_opts opts, size_t state_size) {
+    b->model = fake_model_open(state_size);
     open_engine(b, opts);
 }
 
 void bed_open_embedder(bed *b, engine_opts opts, bool causal) {
-    b->model = fake_model_open();
+    b->model = fake_model_open(0);
     fake_model_embed(b->model, causal);
     open_engine(b, opts);
 }

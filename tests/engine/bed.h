@@ -18,7 +18,8 @@ typedef struct bed {
 
 /* opts: what differs from a roomy engine; its model, tok and pool are filled in. */
 void bed_open(bed *b, engine_opts opts);
-void bed_open_embedder(bed *b, engine_opts opts, bool causal); /* fake_model_embed */
+void bed_open_embedder(bed *b, engine_opts opts, bool causal);       /* fake_model_embed */
+void bed_open_carrying(bed *b, engine_opts opts, size_t state_size); /* see fake_model.h */
 void bed_close(bed *b);
 
 enum { BED_MOST = 512 };

@@ -42,7 +42,7 @@ void fake_logits(const int32_t *tokens, size_t n, float *row) {
     fill_row(sum, row);
 }
 
-model *fake_model_open(void) {
+model *fake_model_open(size_t state_size) {
     model *m = mem_zero(1, sizeof *m);
     m->info = (model_info){.arch = "fake",
                            .name = "",
@@ -51,6 +51,7 @@ model *fake_model_open(void) {
                            .n_ctx = FAKE_CTX,
                            .n_out = FAKE_VOCAB,
                            .causal = true,
+                           .state_size = state_size,
                            .page_size = KERN_PAGE * sizeof(uint64_t)};
     m->info.n_adapters = 2;
     m->poison = -1;
@@ -144,6 +145,23 @@ static uint64_t *slot(const model_span *s, size_t pos) {
     return (uint64_t *)s->pages[pos / KERN_PAGE] + pos % KERN_PAGE;
 }
 
+/* What a sequence carries: [pos | sum, disguised differently in each place]. */
+static uint64_t get_state(const model *m, const model_span *s) {
+    const uint64_t *words = s->state;
+    if (s->pos == 0) return 0;
+    need(words[0] == s->pos);
+    uint64_t sum = words[1] ^ mix(1);
+    for (size_t i = 2; i < m->info.state_size / sizeof *words; i++)
+        need((words[i] ^ mix(i)) == sum);
+    return sum;
+}
+
+static void put_state(const model *m, const model_span *s, uint64_t sum) {
+    uint64_t *words = s->state;
+    words[0] = s->pos + (size_t)s->n_tokens;
+    for (size_t i = 1; i < m->info.state_size / sizeof *words; i++) words[i] = sum ^ mix(i);
+}
+
 static void run_span(model *m, const model_span *s, float **row) {
     size_t end = s->pos + (size_t)s->n_tokens;
     need(end <= FAKE_CTX);
@@ -153,16 +171,18 @@ static void run_span(model *m, const model_span *s, float **row) {
         uint64_t before = pos ? *slot(s, pos - 1) : adapted(s->scales);
         *slot(s, pos) = kv_of(before, token, pos);
     }
-    uint64_t sum = 0, all = 0;
+    bool carries = m->info.state_size > 0;
+    uint64_t sum = carries ? get_state(m, s) : 0, all = 0;
     need(m->info.causal || s->pos == 0);
     for (size_t pos = 0; pos < end; pos++) all = mix(all ^ *slot(s, pos));
-    for (size_t pos = 0; pos < end; pos++) {
+    for (size_t pos = carries ? s->pos : 0; pos < end; pos++) {
         sum = m->info.causal ? mix(sum ^ *slot(s, pos)) : all;
         if (pos + (size_t)s->n_logits < end) continue;
         fill_row(sum, *row);
         if (m->poison >= 0 && s->tokens[pos - s->pos] == m->poison) (*row)[7] = NAN;
         *row += FAKE_VOCAB;
     }
+    if (carries) put_state(m, s, sum);
 }
 
 /* A page that one span writes appears in no other. */

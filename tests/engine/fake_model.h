@@ -2,7 +2,10 @@
  *
  * The "KV" of a token is one number in its page slot, made of the KV before it, the token and the
  * position; the logits after a token are made of all numbers up to it, read from the pages. A page
- * that is shared wrongly, not written, or written twice changes the logits. */
+ * that is shared wrongly, not written, or written twice changes the logits.
+ *
+ * One that carries a state makes the logits from that alone: the sum of all numbers so far, over
+ * and over. A state of another position, or a part of one, ends the test. */
 #ifndef FAKE_MODEL_H
 #define FAKE_MODEL_H
 
@@ -10,7 +13,7 @@
 
 enum { FAKE_VOCAB = 300, FAKE_CTX = 8192 };
 
-model *fake_model_open(void);
+model *fake_model_open(size_t state_size); /* bytes, whole numbers of 8; 0: no state */
 void fake_model_close(model **m);
 
 /* The logits after tokens[0..n), without any page. */

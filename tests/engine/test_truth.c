@@ -429,7 +429,7 @@ static void test_reasons(void **unused) {
     assert_int_equal(usage_of(&b, o).why.reason, ICP_MISS_NONE);
     stats(&b);
     bed_close(&b);
-    bed_open(&b, (engine_opts){.cache_limit = BED_SMALL + 27000});
+    bed_open(&b, (engine_opts){.cache_limit = BED_SMALL + 27500});
     o = bed_greedy(prompt, LEN, 1);
     cached(&b, o);
     flood(&b, "", 100, 3);

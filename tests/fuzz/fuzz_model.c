@@ -74,8 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int fd = memfd_create("model", MFD_CLOEXEC);
     must(fd >= 0 && write(fd, file, len) == (ssize_t)len);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    const model_opts opts = {
-        .isa = KERN_SCALAR, .kv = KERN_F16, .pool = threads, .n_ctx = N_CTX, .stateful = true};
+    const model_opts opts = {.isa = KERN_SCALAR, .kv = KERN_F16, .pool = threads, .n_ctx = N_CTX};
     icp_error err = {0};
     gguf *g = NULL;
     model *m = NULL;

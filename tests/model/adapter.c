@@ -40,7 +40,7 @@ static gguf *open_bytes(bytes b) {
 static model *open_model(const gguf *g, enum kern_isa isa, pool *p) {
     icp_error err = {0};
     model *m;
-    model_opts opts = {.isa = isa, .kv = KERN_F32, .pool = p, .stateful = true};
+    model_opts opts = {.isa = isa, .kv = KERN_F32, .pool = p};
     if (model_open(g, &opts, &m, &err) < 0) fail_msg("%s", err.text);
     return m;
 }

@@ -43,8 +43,7 @@ static int try_model(const bytes *b, icp_error *err) {
     *err = (icp_error){0};
     int rc = gguf_open(path, &g, err);
     if (rc == 0) {
-        model_opts opts = {
-            .isa = KERN_SCALAR, .kv = KERN_F16, .pool = threads, .n_ctx = 64, .stateful = true};
+        model_opts opts = {.isa = KERN_SCALAR, .kv = KERN_F16, .pool = threads, .n_ctx = 64};
         rc = model_open(g, &opts, &m, err);
         gguf_close(&g);
     }
@@ -133,20 +132,6 @@ static void wrong_names(void **state) {
     free(b.data);
 }
 
-/* Whoever does not keep states must not open a model that has them. */
-static void without_states(void **state) {
-    char path[4096];
-    icp_error err = {0};
-    gguf *g;
-    model *m = NULL;
-    snprintf(path, sizeof path, "%s/models/lfm2.gguf", getenv("INCIPIT_GOLDEN"));
-    assert_int_equal(gguf_open(path, &g, &err), 0);
-    model_opts opts = {.isa = KERN_SCALAR, .kv = KERN_F16, .pool = threads};
-    assert_int_equal(model_open(g, &opts, &m, &err), ICP_EUNSUPPORTED);
-    assert_non_null(strstr(err.text, "lfm2 carries a state"));
-    gguf_close(&g);
-}
-
 /* Bytes of header and metadata changed at random. */
 static void mutations(void **state) {
     static const char *const names[] = {"llama",   "mixtral",       "gemma4",        "deepseek3",
@@ -190,9 +175,9 @@ static void no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_numbers), cmocka_unit_test(wrong_names),
-        cmocka_unit_test(without_states), cmocka_unit_test(mutations), cmocka_unit_test(no_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_numbers),
+                                       cmocka_unit_test(wrong_names), cmocka_unit_test(mutations),
+                                       cmocka_unit_test(no_memory)};
     if (pool_open(2, &threads) < 0) return 1;
     int failed = cmocka_run_group_tests_name("hostile", tests, NULL, NULL);
     pool_close(&threads);

@@ -20,7 +20,6 @@ model *open_golden(const char *name, model_opts opts) {
     model *m;
     const char *path = name[0] == '/' ? name : golden_path(name);
     if (gguf_open(path, &g, &err) < 0) fail_msg("%s", err.text);
-    opts.stateful = true;
     if (model_open(g, &opts, &m, &err) < 0) fail_msg("%s: %s", path, err.text);
     gguf_close(&g);
     assert_int_equal(model_reserve(m, 512, 512), 0);
