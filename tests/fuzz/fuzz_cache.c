@@ -111,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static world w;
     memset(&w, 0, sizeof w);
     fuzz_input in = {data, size};
-    w.cache = cells_open(8 + 8 * (fuzz_byte(&in) % 8), false);
+    w.cache = cells_open(8 + 8 * (fuzz_byte(&in) % 8), false, CACHE_HAZARD);
     for (int i = 0; i < N_SPACES; i++)
         must(cache_space_get(w.cache, NULL, &i, sizeof i, &w.space[i]) == 0);
     for (int n = 0; in.len && n < 120; n++) step(&w, &in);

@@ -17,7 +17,8 @@ static void check(const trace *t) {
 }
 
 static void simulate(const trace *t) {
-    const replay_opts opts = {.capacity = 4, .policy = CACHE_REUSE, .prefill = 1000, .deep = 10000};
+    const replay_opts opts = {
+        .capacity = 4, .policy = CACHE_HAZARD, .prefill = 1000, .deep = 10000};
     replay_result r;
     icp_error err = {0};
     if (t->n_blocks > 200 || t->block > 1024) return;
