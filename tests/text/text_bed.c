@@ -106,7 +106,6 @@ void bed_vocab_init(bed_vocab *b, const char *model, const char *pre) {
                             .sep = -1,
                             .add_bos = -1,
                             .add_eos = -1,
-                            .add_sep = -1,
                             .add_space_prefix = -1,
                             .lowercase = -1,
                             .strip_accents = -1};
