@@ -41,12 +41,14 @@ struct probe {
     jinja_text text; /* of the last one */
     buf *samples;    /* all that was rendered with calls */
     int rc;          /* ICP_ENOMEM */
+    bool endless;    /* a render came to a limit: none of the others is tried */
 };
 
 /* Renders messages (JSON, without brackets), with the tool or without; false: the template raised.
  */
 static bool render(struct probe *p, const char *messages, bool tools, bool generate) {
     buf json = {0};
+    if (p->endless) return false;
     jinja_text_fini(&p->text);
     p->text = (jinja_text){0};
     buf_printf(&json,
@@ -57,6 +59,7 @@ static bool render(struct probe *p, const char *messages, bool tools, bool gener
     int rc = vars ? p->render(p->arg, vars, &p->text) : ICP_ENOMEM;
     json_object_put(vars);
     if (rc == ICP_ENOMEM) p->rc = rc;
+    p->endless = rc == ICP_ELIMIT;
     return rc == 0;
 }
 

@@ -3,7 +3,9 @@ field. Null is like absent everywhere."""
 
 import pytest
 
-from program import serving
+from program import GOLDEN, serving
+
+EMBEDDER = GOLDEN / "models/qwen3-embed.gguf"
 
 BOOL, INT, NUMBER, STRING, ARRAY, OBJECT = "boolean", "integer", "number", "string", "array", "object"
 VALUES = {BOOL: True, INT: 1, NUMBER: 0.5, STRING: "x", ARRAY: [{}], OBJECT: {"x": 1}}
@@ -194,6 +196,13 @@ TOKENIZE = {
     "with_pieces": FLAG,
 }
 DETOKENIZE = {"tokens": IDS}
+EMBEDDINGS = {
+    "input": Field(STRING, wrong=([], "", [""], [[]], [320], [-1], [2**32 + 5], [5, 5.5], [5, "a"], ["a", 5], ["a", None], [None])),
+    "encoding_format": Field(wrong=("hex",)),
+    "dimensions": Field(INT, wrong=(0, -1, 100_000, *HUGE)),
+    "model": TEXT,
+    "user": TEXT,
+}
 
 USER = [{"role": "user", "content": "a"}]
 ROUTES = {
@@ -205,15 +214,17 @@ ROUTES = {
     "/infill": (INFILL, {"input_prefix": "a", "input_suffix": "b", "n_predict": 1}),
     "/tokenize": (TOKENIZE, {}),
     "/detokenize": (DETOKENIZE, {"tokens": [5]}),
+    "/v1/embeddings": (EMBEDDINGS, {"input": "a"}),
 }
 # Fields of tokenize exclude one another: what makes this one be looked at.
 ONLY_WITH_MESSAGES = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt")
 
 
 @pytest.fixture(scope="module")
-def server(tiny_model):
-    with serving("-m", tiny_model, "--cache-ram", "64M") as s:
-        yield s
+def servers(tiny_model):
+    """One that generates, and one that embeds."""
+    with serving("-m", tiny_model, "--cache-ram", "64M") as s, serving("-m", EMBEDDER, "--cache-ram", "64M") as e:
+        yield lambda path: e if path == "/v1/embeddings" else s
 
 
 def body_with(path, name, value, field):
@@ -233,8 +244,8 @@ def names(answer, name):
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_wrong_values(server, path):
-    wrong = []
+def test_wrong_values(servers, path):
+    server, wrong = servers(path), []
     for name, field in ROUTES[path][0].items():
         for value in field.bad_values():
             answer = server.post(path, body_with(path, name, value, field))
@@ -245,7 +256,8 @@ def test_wrong_values(server, path):
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_null_is_like_absent(server, path):
+def test_null_is_like_absent(servers, path):
+    server = servers(path)
     fields, body = ROUTES[path]
     if path == "/tokenize":
         body = {"content": "a"}

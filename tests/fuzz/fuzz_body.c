@@ -1,5 +1,5 @@
-/* Fuzzes the body of a request to ROUTE, over the whole library with a tiny model: an answer, a
- * stream, or an error with a sentence. What does not end soon is left, as by a client. */
+/* Fuzzes the body of a request to ROUTE, over the whole library with the golden model MODEL: an
+ * answer, a stream, or an error with a sentence. What does not end soon is left, as by a client. */
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ static void put_entry(buf *out, const char *key, const char *value, size_t len) 
  * multiple of the alignment. */
 static int open_file(void) {
     static char file[2 << 20], blanks[32];
-    FILE *f = fopen(GOLDEN_DIR "/models/llama.gguf", "rb");
+    FILE *f = fopen(GOLDEN_DIR "/models/" MODEL ".gguf", "rb");
     must(f != NULL);
     size_t len = fread(file, 1, sizeof file, f);
     fclose(f);
