@@ -16,6 +16,7 @@ import struct
 
 WIDTH, HEAD = 256, 32
 END = "<|im_end|>"
+STOPS = ("<|call|>", "<|return|>")
 
 def chatml(call):
     """A template that writes chats as ChatML, and calls in the dialect that it is recognised by."""
@@ -102,12 +103,13 @@ def scripted_model(path, turns, plain="Fine.", template=HERMES, specials=(), con
     end = tokens.index(END)
     for start, text in zip(starts, [plain, *turns]):
         last = tokens.index(start)
-        for data, special in pieces(text, specials, rng):
+        stop = next((m for m in STOPS if m in specials and text.endswith(m)), "")
+        for data, special in pieces(text.removesuffix(stop), specials, rng):
             tokens.append(data.decode() if special else "".join(letters[b] for b in data))
             types.append(CONTROL if special else NORMAL)
             follows.setdefault(len(tokens) - 1, []).append(last)
             last = len(tokens) - 1
-        follows.setdefault(end, []).append(last)
+        follows.setdefault(tokens.index(stop) if stop else end, []).append(last)
     codes = [[rng.choice((-1.0, 1.0)) for _ in range(WIDTH)] for _ in tokens]
     nothing = [0.0] * WIDTH
     output = [

@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["lm-eval[api]==0.4.13"]
+# dependencies = ["lm-eval[api]==0.4.13", "transformers==5.24.0"]
 # ///
 """lm-eval, local-completions: loglikelihood by echo and logprobs, and generate_until, over a task
 of four questions."""
