@@ -4,8 +4,7 @@
  *   user       text…, tool_result…   ─▶  tool messages, user messages, in order
  *   assistant  thinking, text, tool_use…  ─▶  one message: reasoning_content, content, tool_calls
  *
- * A last turn of the assistant is continued. cache_control is accepted and needs nothing: all of a
- * prompt is cached. */
+ * A last turn of the assistant is continued. */
 #include <stdio.h>
 #include <string.h>
 
@@ -222,6 +221,43 @@ static bool read_messages(json_object *chat, json_object *body, reply *error) {
     return true;
 }
 
+/* ---- cache_control ----------------------------------------------------------------------------
+ */
+
+/* Checks and counts the marks of a list of blocks or tools; what else is wrong is seen elsewhere.
+ */
+static bool count_marks(json_object *list, const char *param, int *n, reply *error) {
+    if (!list || !json_object_is_type(list, json_type_array)) return true;
+    for (size_t i = 0; i < json_object_array_length(list); i++) {
+        json_object *block = json_object_array_get_idx(list, i);
+        char where[72];
+        snprintf(where, sizeof where, "%s[%zu]", param, i);
+        if (!json_object_is_type(block, json_type_object)) continue;
+        if (!cache_mark_read(block, CACHE_CONTROL, where, error)) return false;
+        *n += field_get(block, "cache_control") != NULL;
+    }
+    return true;
+}
+
+static bool check_marks(json_object *body, reply *error) {
+    enum { MOST = 4 };
+    int n = field_get(body, "cache_control") != NULL;
+    json_object *messages = field_get(body, "messages");
+    bool ok = cache_mark_read(body, CACHE_CONTROL, "body", error) &&
+              count_marks(field_get(body, "tools"), "tools", &n, error) &&
+              count_marks(field_get(body, "system"), "system", &n, error);
+    for (size_t i = 0; ok && i < json_object_array_length(messages); i++) {
+        char where[48];
+        snprintf(where, sizeof where, "messages[%zu].content", i);
+        json_object *message = json_object_array_get_idx(messages, i);
+        ok = count_marks(field_get(message, "content"), where, &n, error);
+    }
+    if (ok && n > MOST)
+        reply_error(error, 400, "invalid_value", "cache_control",
+                    "'cache_control': at most %d blocks may have one, %d have.", MOST, n);
+    return !error->status;
+}
+
 /* ---- tools and options ----------------------------------------------------------------------- */
 
 /* Tools that Anthropic's own servers run are left out: nobody runs them here. */
@@ -344,7 +380,7 @@ json_object *anthropic_chat(json_object *body, bool counting, reply *error) {
         reply_error(error, 400, "missing_field", "max_tokens", "Missing field: 'max_tokens'.");
     if (!error->status && read_messages(chat, body, error) && read_tools(chat, body, error) &&
         read_tool_choice(chat, body, error) && read_thinking(chat, body, error) &&
-        read_output(chat, body, error) && read_stops(chat, body, error))
+        read_output(chat, body, error) && read_stops(chat, body, error) && check_marks(body, error))
         return chat;
     json_object_put(chat);
     return NULL;

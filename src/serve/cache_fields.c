@@ -2,10 +2,14 @@
  *
  *   prompt_cache_options    {mode, ttl, store, pin, session_end, diagnostics,
  * comparison_response_id} prompt_cache_key        accepted: prefixes are found without it
- *   prompt_cache_diagnostics in answers, when asked for: OpenAI's form, and ours inside it
+ *   prompt_cache_breakpoint, cache_control
+ *                           on parts of a prompt: checked, and nothing more is needed, for the
+ * whole prompt is found again and stays as long as there is room prompt_cache_diagnostics in
+ * answers, when asked for: OpenAI's form, and ours inside it
  *
  * https://platform.openai.com/docs/guides/prompt-caching */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +85,25 @@ bool cache_fields_read(generate_opts *o, json_object *body, reply *error) {
     r->pin = f.pin ? (ttl > 0 ? ttl : INFINITY) : 0;
     r->ttl = f.pin ? 0 : ttl; /* a pin's time is that of the pin */
     o->diagnostics = r->diagnose = f.diagnostics || compared;
+    return !error->status;
+}
+
+bool cache_mark_read(json_object *owner, const cache_mark *mark, const char *param, reply *error) {
+    char where[120];
+    json_object *value = field_get(owner, mark->name);
+    if (!value) return true;
+    snprintf(where, sizeof where, "%.80s.%s", param, mark->name);
+    bool object = json_object_is_type(value, json_type_object);
+    json_object *kind = object ? field_get(value, mark->kind_name) : NULL;
+    json_object *ttl = object ? field_get(value, "ttl") : NULL;
+    if (!kind || !json_object_is_type(kind, json_type_string) ||
+        strcmp(json_object_get_string(kind), mark->kind) != 0)
+        reply_error(error, 400, "invalid_value", where,
+                    "Invalid value for '%s': expected an object whose '%s' is \"%s\".", where,
+                    mark->kind_name, mark->kind);
+    else if (ttl && !(read_seconds(ttl) > 0))
+        reply_error(error, 400, "invalid_value", where,
+                    "Invalid value for '%s.ttl': expected a string like \"1h\".", where);
     return !error->status;
 }
 

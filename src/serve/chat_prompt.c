@@ -24,6 +24,7 @@ static json_object *part_text(json_object *part, const char *param, reply *error
                     "Invalid value for '%s': expected an object with a 'type'.", param);
         return NULL;
     }
+    if (!cache_mark_read(part, PROMPT_CACHE_BREAKPOINT, param, error)) return NULL;
     const char *name = json_object_get_string(type);
     bool refusal = !strcmp(name, "refusal");
     if (!refusal && strcmp(name, "text") != 0) {

@@ -42,6 +42,15 @@ bool lora_fields_read(generate_opts *o, json_object *body, server *s, reply *err
 void generate_opts_fini(generate_opts *o);
 /* Those that concern the cache (cache_fields.c). */
 bool cache_fields_read(generate_opts *o, json_object *body, reply *error);
+/* What marks the end of a prefix to be cached, on a part of a prompt: an object of one kind, with a
+ * ttl or without. */
+typedef struct cache_mark {
+    const char *name, *kind_name, *kind;
+} cache_mark;
+#define PROMPT_CACHE_BREAKPOINT (&(cache_mark){"prompt_cache_breakpoint", "mode", "explicit"})
+#define CACHE_CONTROL (&(cache_mark){"cache_control", "type", "ephemeral"})
+/* Checks the one of a part, if there is one; param names the part. */
+bool cache_mark_read(json_object *owner, const cache_mark *mark, const char *param, reply *error);
 
 /* ---- output (output.c) ---------------------------------------------------------------------- */
 

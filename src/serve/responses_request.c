@@ -35,7 +35,7 @@ static bool read_content(json_object *message, json_object *content, const char 
     for (size_t i = 0; i < json_object_array_length(content); i++) {
         json_object *part = json_object_array_get_idx(content, i);
         const char *type = type_of(part, param, error);
-        if (!type) return false;
+        if (!type || !cache_mark_read(part, PROMPT_CACHE_BREAKPOINT, param, error)) return false;
         bool refusal = !strcmp(type, "refusal");
         if (!refusal && !strstr(type, "text")) return refuse_item(type, param, error);
         json_object *text =

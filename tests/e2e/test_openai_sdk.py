@@ -347,6 +347,17 @@ def test_cached_tokens_and_salt(client):
     assert cached(cache_salt="sugar") == 0
 
 
+def test_breakpoints(client):
+    """They are taken; nothing is rounded to them, and nothing else is kept from the cache."""
+    mark = {"mode": "explicit", "ttl": "12h"}
+    part = {"type": "text", "text": "All about breakpoints. " * 9, "prompt_cache_breakpoint": mark}
+    ask = [{"role": "system", "content": [part]}, {"role": "user", "content": "Well?"}]
+    options = {"prompt_cache_options": {"mode": "explicit"}}
+    chat(client, ask, max_tokens=1, extra_body=options)
+    usage = chat(client, ask, max_tokens=1, extra_body=options).usage
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
+
+
 # ---- many, and gone ----
 
 

@@ -119,6 +119,10 @@ static void answers_bad_requests(void **state) {
          "invalid_type"},
         {CHAT, SAY("x", ",\"chat_template_kwargs\":{\"messages\":[]}"), 400, "chat_template_kwargs",
          "invalid_value"},
+        {CHAT,
+         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\","
+         "\"prompt_cache_breakpoint\":{\"mode\":\"explicit\",\"ttl\":\"long\"}}]}]}",
+         400, "messages[0].content[0].prompt_cache_breakpoint", "invalid_value"},
         {CHAT, SAY("@full;", ""), 429, NULL, "queue_full"},
         {CHAT, SAY("@break;", ""), 500, NULL, "internal_error"},
         {COMPLETIONS, "{}", 400, "prompt", "missing_field"},

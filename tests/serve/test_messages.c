@@ -18,6 +18,10 @@
 #define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
 #define ASK(text, more) "{\"max_tokens\":400,\"messages\":[" USER(text) "]" more "}"
 
+#define MARKED                                                                                     \
+    "{\"name\":\"f\",\"input_schema\":{},\"cache_control\":{\"type\":\"ephemeral\",\"ttl\":"       \
+    "\"1h\"}}"
+
 /* An answer with reasoning, text and a call. */
 #define PARTS                                                                                      \
     "@reply=<think>Hm. </think>Look: <tool_call><function=weather><parameter=city>Bonn"            \
@@ -66,6 +70,16 @@ static void answers_bad_requests(void **state) {
         {ASK("x", ",\"tool_choice\":{\"type\":\"some\"}"), 400, "invalid_request_error",
          "tool_choice"},
         {ASK("x", ",\"thinking\":{\"type\":\"loud\"}"), 400, "invalid_request_error", "thinking"},
+        {ASK("x", ",\"cache_control\":{\"type\":\"eternal\"}"), 400, "invalid_request_error",
+         "ephemeral"},
+        {ASK("x", ",\"system\":[{\"type\":\"text\",\"text\":\"x\",\"cache_control\":true}]"), 400,
+         "invalid_request_error", "system[0].cache_control"},
+        {"{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+         "\"text\":"
+         "\"x\",\"cache_control\":{\"type\":\"ephemeral\",\"ttl\":\"soon\"}}]}]}",
+         400, "invalid_request_error", "messages[0].content[0].cache_control.ttl"},
+        {ASK("x", ",\"tools\":[" MARKED "," MARKED "," MARKED "," MARKED "," MARKED "]"), 400,
+         "invalid_request_error", "at most 4"},
         {ASK("@raise;", ""), 400, "invalid_request_error", "orders are orders"},
         {ASK("@full;", ""), 529, "overloaded_error", "queue"},
         {ASK("@break;", ""), 500, "api_error", "internal"},

@@ -39,6 +39,9 @@ static void answers_bad_requests(void **state) {
         {"{\"input\":[5]}", 400, "\"input[0]\"", "\"invalid_type\""},
         {"{\"input\":[{\"role\":\"bot\",\"content\":\"x\"}]}", 400, "\"input[0].role\"",
          "\"invalid_value\""},
+        {"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"x\","
+         "\"prompt_cache_breakpoint\":{}}]}]}",
+         400, "\"input[0].content.prompt_cache_breakpoint\"", "\"invalid_value\""},
         {"{\"input\":[{\"role\":\"user\"}]}", 400, "\"input[0].content\"", "\"invalid_type\""},
         {"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}", 400,
          "\"input[0].content\"", "\"unsupported\""},
