@@ -42,7 +42,8 @@ def test_stream_says_the_same(claude):
     assert set(types[2:-3]) == {"content_block_delta"}
     text = "".join(e.delta.text for e in events if e.type == "content_block_delta")
     assert text == whole.content[0].text
-    assert events[0].message.usage.input_tokens > 0
+    first, last = events[0].message.usage, events[-2].usage
+    assert (first.input_tokens, first.cache_read_input_tokens) == (1, last.cache_read_input_tokens)
     assert events[-2].usage.output_tokens == whole.usage.output_tokens
 
 
@@ -116,6 +117,34 @@ def test_tool_use(claude):
     ) as s:
         streamed = s.get_final_message()
     assert isinstance(streamed.content[-1].input["long"], bool)
+
+
+def test_diagnostics(claude):
+    """Turns that go on have nothing to say; what changes in what came before is named, and costs."""
+    system = "You know all about rivers. " * 20
+    tool = {"name": "river", "description": "Its length.", "input_schema": {"type": "object"}}
+
+    def turn(previous, messages=QUESTION, **more):
+        more = {"system": system, "tools": [tool]} | more
+        return ask(claude, messages, diagnostics={"previous_message_id": previous}, **more)
+
+    first = turn(None)
+    assert first.diagnostics is None
+    answer = {"role": "assistant", "content": first.content}
+    more = [*QUESTION, answer, {"role": "user", "content": "And of Spain?"}]
+    second = turn(first.id, more)
+    assert second.diagnostics is None and second.usage.cache_read_input_tokens >= total(first.usage) - 1
+    other = [{"role": "user", "content": "Name three lakes of France."}, *more[1:]]
+    for reason, change in (
+        ("messages_changed", {"messages": other}),
+        ("system_changed", {"messages": more, "system": "No. " + system}),
+        ("tools_changed", {"messages": more, "tools": [tool | {"name": "lake"}]}),
+    ):
+        m = turn(second.id, **change)
+        why = m.diagnostics.cache_miss_reason
+        assert why.type == reason
+        assert 0 < why.cache_missed_input_tokens <= total(second.usage) - m.usage.cache_read_input_tokens
+    assert turn("msg_0").diagnostics.cache_miss_reason.type == "previous_message_not_found"
 
 
 def test_prefill(claude):

@@ -19,11 +19,12 @@ def _():
         folder = pathlib.Path(folder)
         rows = [json.dumps({"prompt": f"Name {n} rivers.", "output_tokens_count": 8}) for n in range(2, 10)]
         (folder / "data.jsonl").write_text("\n".join(rows))
-        command = [pathlib.Path(sys.executable).with_name("guidellm"), "benchmark", "run", "--target", URL]
-        command += ["--profile", "synchronous", "--max-requests", "8", "--data", folder / "data.jsonl"]
-        command += ["--outputs", "json", "--output-dir", folder]
+        command = [pathlib.Path(sys.executable).with_name("guidellm"), "run", "--disable-progress"]
+        command += ["--backend", f"kind=openai_http,target={URL}", "--profile", "kind=synchronous"]
+        command += ["--constraint", "kind=max_requests,count=8"]
+        command += ["--data", f"kind=json_file,path={folder / 'data.jsonl'}"]
+        command += ["--output", f"kind=json,path={folder / 'out.json'}"]
         path = {k: os.environ[k] for k in ("PATH",)}
         subprocess.run(command, check=True, env=path | QUIET | {"HOME": str(folder)}, timeout=300)
-        [report] = folder.glob("*.json")
-        [run] = json.loads(report.read_text())["benchmarks"]
+        [run] = json.loads((folder / "out.json").read_text())["benchmarks"]
         assert len(run["requests"]["successful"]) == 8 and not run["requests"]["errored"]

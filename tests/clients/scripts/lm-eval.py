@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["lm-eval[api]==0.4.13", "transformers==5.24.0"]
+# dependencies = ["lm-eval[api]==0.4.13"]
 # ///
 """lm-eval, local-completions: loglikelihood by echo and logprobs, and generate_until, over a task
 of four questions."""
@@ -60,7 +60,7 @@ def evaluate(task, text, kind, **model):
 
 @check("loglikelihood: four questions whose answers the model knows")
 def _():
-    got = evaluate("rivers", CHOICES, "/v1/completions", tokenizer_backend="remote", tokenizer=URL)
+    got = evaluate("rivers", CHOICES, "/v1/completions")
     assert got["acc,none"] == 1.0, got
 
 
