@@ -27,4 +27,5 @@ def _():
         path = {k: os.environ[k] for k in ("PATH",)}
         subprocess.run(command, check=True, env=path | QUIET | {"HOME": str(folder)}, timeout=300)
         [run] = json.loads((folder / "out.json").read_text())["benchmarks"]
-        assert len(run["requests"]["successful"]) == 8 and not run["requests"]["errored"]
+        # One that began before guidellm's time of measurement is not counted.
+        assert len(run["requests"]["successful"]) >= 7 and not run["requests"]["errored"]
