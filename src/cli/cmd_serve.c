@@ -29,12 +29,18 @@ static int read_keys(const char *path, const char *list, serve_keys *keys, icp_e
 int cmd_serve(int argc, char **argv) {
     char **operands;
     int n_operands, max_queued = 0, max_pause = 0;
-    float drain = 0;
+    float drain = 0, idle = 0;
     model_options o = {0};
     serve_opts s = {.port = 8080};
     const char *key_file = NULL, *key_list = NULL;
     const cli_option options[] = {
         CLI_OPTION_MODEL(o),
+        {0, "model-dir", "FOLDER", "serve all models in a folder, loaded as requests name them",
+         OPTION_TEXT, &s.model_dir, 0, 0},
+        {0, "max-models", "N", "of a folder in memory at once; they share --cache-ram (2)",
+         OPTION_INT, &s.max_models, 1, 64},
+        {0, "model-idle", "SECONDS", "without requests after which one is unloaded (never)",
+         OPTION_FLOAT, &idle, 0, 1e9},
         {0, "host", "ADDRESS", "address to listen on (127.0.0.1)", OPTION_TEXT, &s.host, 0, 0},
         {0, "port", "N", "port to listen on (8080)", OPTION_INT, &s.port, 0, 65535},
         {'c', "ctx", "N", "context of a request in tokens (as the model was trained)", OPTION_INT,
@@ -81,8 +87,11 @@ int cmd_serve(int argc, char **argv) {
         argc, argv, &operands, &n_operands);
     icp_error err = {0};
     serve_keys keys = {0};
-    s.model_path = cli_model_path(o.path);
-    if (!s.model_path) return EXIT_FAILED;
+    if (s.model_dir && (o.path || s.alias || o.lora.n))
+        return cli_say("--model-dir stands alone: no --model, no --alias, no --lora"), EXIT_USAGE;
+    s.model_path = s.model_dir ? NULL : cli_model_path(o.path);
+    if (!s.model_path && !s.model_dir) return EXIT_FAILED;
+    s.model_idle = (double)idle;
     if (cli_model_opts(&o, &s.model, &err) < 0) return cli_fail(&err);
     s.engine.max_queued = (size_t)max_queued;
     s.engine.max_pause = max_pause / 1000.0;

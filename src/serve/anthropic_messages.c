@@ -77,7 +77,7 @@ static void put_block(buf *out, const item *i) {
 
 static void put_head(const generation *g, buf *out) {
     buf_printf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\"", g->id);
-    put_string_member(out, ",\"model\":", g->call->server->name);
+    put_string_member(out, ",\"model\":", g->call->on->name);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */

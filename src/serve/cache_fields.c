@@ -235,6 +235,6 @@ void put_cache_diagnostics(const generation *g, buf *out) {
                                                        : "input_changed",
                    u->prompt_tokens - u->cached_tokens, u->cached_tokens);
     buf_puts(out, ",\"incipit\":");
-    put_miss(g->call->server->model, out, u);
+    put_miss(g->call->on->model, out, u);
     buf_putc(out, '}');
 }

@@ -57,7 +57,7 @@ void cache_reply(call *c) {
     size_t most = wanted_nodes(c);
     icp_cache_list list;
     if (c->reply.status) return;
-    int rc = icp_cache_get_list(c->server->engine, c->tenant, most, &list);
+    int rc = icp_cache_get_list(c->on->engine, c->tenant, most, &list);
     if (rc < 0) {
         reply_icp_error(&c->reply, &(icp_error){.code = rc}, NULL);
         return;
@@ -71,11 +71,11 @@ void cache_reply(call *c) {
         buf_puts(out, "null");
     else
         buf_printf(out, "%zu", list.quota);
-    put_curve(c->server->engine, out);
+    put_curve(c->on->engine, out);
     buf_puts(out, ",\"nodes\":[");
     for (size_t i = 0; i < list.n; i++) {
         if (i) buf_putc(out, ',');
-        put_node(c->server->model, out, &list.node[i], list.page_size);
+        put_node(c->on->model, out, &list.node[i], list.page_size);
     }
     buf_printf(out, "],\"has_more\":%s}", list.more ? "true" : "false");
     icp_cache_list_free(&list);
@@ -85,7 +85,7 @@ void cache_reply(call *c) {
 /* ---- DELETE /cache --------------------------------------------------------------------------- */
 
 void cache_drop_reply(call *c) {
-    icp_cache_drop(c->server->engine, c->tenant);
+    icp_cache_drop(c->on->engine, c->tenant);
     buf_puts(&c->reply.body, "{\"object\":\"cache\",\"deleted\":true}");
     c->reply.status = 200;
 }
@@ -94,7 +94,7 @@ void cache_drop_reply(call *c) {
 
 /* The prompt of a body for chat or completions. */
 static bool read_prompt(call *c, json_object *body, icp_tokens *ids, bool *from_text) {
-    const icp_model *model = c->server->model;
+    const icp_model *model = c->on->model;
     json_object *prompt = field_get(body, "prompt");
     *from_text = true;
     if (field_get(body, "messages")) return chat_tokenize(c, body, ids, NULL);
@@ -126,7 +126,7 @@ static void explain(call *c, generate_opts *o, const icp_tokens *ids) {
     o->request.n_prompt = ids->n;
     o->request.max_tokens = 0;
     o->request.tenant = c->tenant;
-    if (icp_cache_why(c->server->engine, &o->request, &usage, &err) < 0) {
+    if (icp_cache_why(c->on->engine, &o->request, &usage, &err) < 0) {
         reply_icp_error(&c->reply, &err, NULL);
         return;
     }
@@ -135,7 +135,7 @@ static void explain(call *c, generate_opts *o, const icp_tokens *ids) {
                "{\"object\":\"cache.why\",\"prompt_tokens\":%zu,\"cached_tokens\":%zu,"
                "\"miss\":",
                usage.prompt_tokens, usage.cached_tokens);
-    put_miss(c->server->model, out, &usage);
+    put_miss(c->on->model, out, &usage);
     buf_putc(out, '}');
     c->reply.status = 200;
 }
@@ -143,9 +143,9 @@ static void explain(call *c, generate_opts *o, const icp_tokens *ids) {
 void cache_why_start(call *c, json_object *body) {
     generate_opts opts;
     icp_tokens ids = {0};
-    size_t n_vocab = icp_model_get_info(c->server->model)->n_vocab;
+    size_t n_vocab = icp_model_get_info(c->on->model)->n_vocab;
     if (generate_opts_read(&opts, body, n_vocab, &c->reply) &&
-        lora_fields_read(&opts, body, c->server, &c->reply) &&
+        lora_fields_read(&opts, body, c->on, &c->reply) &&
         read_prompt(c, body, &ids, &opts.request.from_text))
         explain(c, &opts, &ids);
     icp_tokens_free(&ids);

@@ -110,23 +110,53 @@ static void hand_back(call *c) {
     pthread_mutex_unlock(&c->lock);
 }
 
+static const char *argument(call *c, const char *name) {
+    return MHD_lookup_connection_value(c->mhd, MHD_GET_ARGUMENT_KIND, name);
+}
+
 void call_answer(call *c) {
+    if (!strcmp(c->method, "POST")) return; /* on a worker */
+    if (c->route->of_model && c->server->only)
+        c->on = c->server->only;
+    else if (c->route->of_model && !shelf_take_ready(c->server->shelf, c, argument(c, "model")))
+        return;
     if (!strcmp(c->method, "DELETE"))
         c->route->drop(c);
-    else if (strcmp(c->method, "POST") != 0)
+    else
         c->route->get(c);
 }
 
-static void run_post(call *c) {
+/* The model that a body names; of a server with one model the name does not matter. */
+static enum taken take_model(call *c) {
+    if (c->server->only) {
+        c->on = c->server->only;
+        return MODEL_TAKEN;
+    }
+    json_object *name =
+        c->route->list ? NULL : field_of_type(c->parsed, "model", json_type_string, &c->reply);
+    if (c->reply.status) return MODEL_REFUSED;
+    return shelf_take(c->server->shelf, c,
+                      name ? json_object_get_string(name) : argument(c, "model"));
+}
+
+/* Reads the body and takes the model. False: the call waits for it, and is somebody else's now. */
+static bool prepare_post(call *c) {
     enum json_type type = c->route->list ? json_type_array : json_type_object;
-    json_object *body = json_parse(c->body.data ? c->body.data : "", c->body.len, type, &c->reply);
+    c->parsed = json_parse(c->body.data ? c->body.data : "", c->body.len, type, &c->reply);
     call_drop_body(c);
-    if (body && !c->conn->gone) c->route->post(c, body);
-    json_object_put(body);
+    return !c->parsed || take_model(c) != MODEL_AWAITED;
+}
+
+static void run_post(call *c) {
+    if (c->on && !c->conn->gone) c->route->post(c, c->parsed);
+    json_object_put(c->parsed);
+    c->parsed = NULL;
 }
 
 void call_work(call *c) {
-    if (!strcmp(c->method, "POST"))
+    bool is_post = !strcmp(c->method, "POST"), is_back = c->parsed != NULL;
+    if (is_post && !is_back && !prepare_post(c)) return;
+    if (is_post)
         run_post(c);
     else
         call_answer(c);
@@ -151,6 +181,8 @@ call *call_new(server *s, conn *on, struct MHD_Connection *mhd) {
 void call_free(call *c) {
     call_drop_body(c);
     generation_free(&c->generation);
+    if (c->on && c->server->shelf) shelf_release(c->server->shelf, c->on);
+    json_object_put(c->parsed);
     reply_fini(&c->reply);
     pthread_mutex_lock(&c->lock); /* a worker that woke the call may still be about to unlock */
     pthread_mutex_unlock(&c->lock);

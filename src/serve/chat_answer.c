@@ -122,8 +122,7 @@ static bool constrain(generation *g, const char *schema, reply *error) {
     icp_request_opts *o = &g->opts.request;
     icp_error err = {0};
     icp_grammar_free(&o->grammar); /* of the text that the call takes the place of */
-    if (icp_grammar_from_schema(g->call->server->model, schema, strlen(schema), &o->grammar, &err) <
-        0)
+    if (icp_grammar_from_schema(g->call->on->model, schema, strlen(schema), &o->grammar, &err) < 0)
         reply_icp_error(error, &err, "tools");
     return !error->status;
 }
@@ -133,7 +132,7 @@ static bool constrain(generation *g, const char *schema, reply *error) {
 static bool force(generation *g, const char *tools, char **begun, reply *error) {
     icp_error err = {0};
     char *schema = NULL;
-    if (icp_chat_force(g->call->server->model, tools, &g->prompts[0].ids, begun, &schema, &err) < 0)
+    if (icp_chat_force(g->call->on->model, tools, &g->prompts[0].ids, begun, &schema, &err) < 0)
         return reply_icp_error(error, &err, "tools"), false;
     bool ok = !schema || constrain(g, schema, error);
     icp_free(schema);
@@ -144,7 +143,7 @@ static bool force(generation *g, const char *tools, char **begun, reply *error) 
 static bool hold_to_schemas(generation *g, const char *tools, reply *error) {
     icp_error err = {0};
     icp_grammar **grammar = &g->opts.request.grammar;
-    if (icp_grammar_from_tools(g->call->server->model, tools, grammar, &err) < 0)
+    if (icp_grammar_from_tools(g->call->on->model, tools, grammar, &err) < 0)
         reply_icp_error(error, &err, "tools");
     return !error->status;
 }
@@ -159,7 +158,7 @@ static bool open_parsers(generation *g, const char *tools, const char *begun, re
                                            .keep_special = !g->opts.skip_special,
                                            .marked = g->opts.request.grammar && !begun};
         icp_error err = {0};
-        if (icp_chat_parser_open(g->call->server->model, &opts, &g->choices[i].parser, &err) < 0)
+        if (icp_chat_parser_open(g->call->on->model, &opts, &g->choices[i].parser, &err) < 0)
             return reply_icp_error(error, &err, "tools"), false;
     }
     return true;

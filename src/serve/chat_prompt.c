@@ -210,7 +210,7 @@ static bool append_text(call *c, json_object *text, icp_tokens *out, char **rend
     icp_error err = {.code = ICP_ENOMEM};
     const char *bytes = json_object_get_string(text);
     size_t len = (size_t)json_object_get_string_len(text);
-    if (icp_tokenize(c->server->model, bytes, len, false, false, &more, &err) < 0)
+    if (icp_tokenize(c->on->model, bytes, len, false, false, &more, &err) < 0)
         return reply_icp_error(&c->reply, &err, "messages"), false;
     int32_t *ids = mem_resize(out->id, out->n + more.n + 1, sizeof *ids);
     if (ids) out->id = ids;
@@ -233,7 +233,7 @@ bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text) {
         const char *json = json_object_to_json_string_ext(chat, JSON_C_TO_STRING_PLAIN |
                                                                     JSON_C_TO_STRING_NOSLASHESCAPE);
         icp_error err = {.code = ICP_ENOMEM};
-        ok = json && icp_chat_tokenize(c->server->model, json, out, text, &err) == 0;
+        ok = json && icp_chat_tokenize(c->on->model, json, out, text, &err) == 0;
         if (!ok) reply_icp_error(&c->reply, &err, "messages");
     }
     ok = ok && (!continued || append_text(c, continued, out, text));

@@ -81,7 +81,7 @@ static void put_whole(generation *g, buf *out) {
         (o->base64 ? put_base64 : put_floats)(out, x, n);
         buf_putc(out, '}');
     }
-    put_string_member(out, "],\"model\":", g->call->server->name);
+    put_string_member(out, "],\"model\":", g->call->on->name);
     buf_printf(out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu",
                g->usage.prompt_tokens, g->usage.prompt_tokens);
     buf_printf(out, ",\"prompt_tokens_details\":{\"cached_tokens\":%zu}}}", g->usage.cached_tokens);
@@ -104,7 +104,7 @@ static bool read_format(struct own *o, json_object *body, reply *error) {
 }
 
 static bool read_own(generation *g, json_object *body, reply *error) {
-    const icp_model_info *info = icp_model_get_info(g->call->server->model);
+    const icp_model_info *info = icp_model_get_info(g->call->on->model);
     struct own *o = g->own = mem_zero(1, sizeof *o);
     if (!o) return reply_error(error, 503, NULL, NULL, "Out of memory."), false;
     o->width = info->n_embd;

@@ -64,7 +64,7 @@ void put_logprob(buf *out, float value) {
 
 char *token_bytes(const generation *g, int32_t token, size_t *len) {
     char *text = NULL;
-    if (icp_detokenize(g->call->server->model, &token, 1, true, &text, len, NULL) < 0) return NULL;
+    if (icp_detokenize(g->call->on->model, &token, 1, true, &text, len, NULL) < 0) return NULL;
     return text;
 }
 

@@ -25,39 +25,66 @@ void page_reply(call *c) {
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
+typedef struct listing {
+    const server *server;
+    const char *wanted; /* only this one; NULL: all */
+    buf *out;
+    size_t n;
+} listing;
+
 /* The standard has no context length, and clients look for it under different names. */
-static void put_model(const server *s, buf *out) {
-    const icp_model_info *info = icp_model_get_info(s->model);
-    put_string_member(out, "{\"id\":", s->name);
-    buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"incipit\"",
-               (long long)s->began);
+static void put_facts(buf *out, const icp_model_info *info) {
     buf_printf(out, ",\"max_model_len\":%zu,\"context_length\":%zu", info->n_ctx, info->n_ctx);
     put_string_member(out, ",\"meta\":{\"architecture\":", info->arch);
     buf_printf(out,
                ",\"n_vocab\":%zu,\"n_ctx_train\":%zu,\"n_embd\":%zu,\"n_params\":%llu,"
-               "\"size\":%zu}}",
+               "\"size\":%zu}",
                info->n_vocab, info->n_ctx_train, info->n_embd, (unsigned long long)info->n_params,
                info->file_size);
+}
+
+/* Of a model on a shelf whether it is loaded, as llama-server's router tells it; its facts are
+ * known when it is. */
+static void put_model(void *arg, const served *m) {
+    listing *l = arg;
+    if (l->wanted && strcmp(l->wanted, m->name) != 0) return;
+    bool loaded = m->ready || m == l->server->only;
+    if (l->n++) buf_putc(l->out, ',');
+    put_string_member(l->out, "{\"id\":", m->name);
+    buf_printf(l->out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"incipit\"",
+               (long long)l->server->began);
+    if (loaded) put_facts(l->out, icp_model_get_info(m->model));
+    if (l->server->shelf)
+        buf_printf(l->out, ",\"status\":{\"value\":\"%s\"}",
+                   loaded       ? "loaded"
+                   : m->waiting ? "loading"
+                                : "unloaded");
+    buf_putc(l->out, '}');
+}
+
+static void put_models(listing *l) {
+    if (l->server->shelf)
+        shelf_each(l->server->shelf, put_model, l);
+    else
+        put_model(l, l->server->only);
 }
 
 void models_reply(call *c) {
     buf *out = &c->reply.body;
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
-    put_model(c->server, out);
+    put_models(&(listing){.server = c->server, .out = out});
     buf_puts(out, "]}");
     c->reply.status = 200;
 }
 
 void model_reply(call *c) {
-    const char *id = route_rest(c->route, c->path);
-    if (strcmp(id, c->server->name) != 0) {
-        reply_error(&c->reply, 404, "model_not_found", "model",
-                    "The model '%.200s' does not exist; this server has '%.200s'.", id,
-                    c->server->name);
-        return;
-    }
-    put_model(c->server, &c->reply.body);
-    c->reply.status = 200;
+    listing l = {
+        .server = c->server, .wanted = route_rest(c->route, c->path), .out = &c->reply.body};
+    put_models(&l);
+    if (l.n)
+        c->reply.status = 200;
+    else
+        reply_no_model(&c->reply, l.wanted);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -89,7 +116,7 @@ static bool tokenize_body(call *c, json_object *body, struct tokenize_fields *f,
         return false;
     }
     icp_error err = {0};
-    if (icp_tokenize(c->server->model, json_object_get_string(text),
+    if (icp_tokenize(c->on->model, json_object_get_string(text),
                      (size_t)json_object_get_string_len(text), f->parse_special, f->add_special,
                      out, &err) < 0)
         return reply_icp_error(&c->reply, &err, "content"), false;
@@ -117,7 +144,7 @@ void tokenize_reply(call *c, json_object *body) {
     struct tokenize_fields f;
     icp_tokens ids = {0};
     if (!tokenize_body(c, body, &f, &ids)) return;
-    const icp_model *model = c->server->model;
+    const icp_model *model = c->on->model;
     buf *out = &c->reply.body;
     buf_puts(out, "{\"tokens\":[");
     for (size_t i = 0; i < ids.n; i++) {
@@ -134,7 +161,7 @@ void tokenize_reply(call *c, json_object *body) {
 }
 
 void detokenize_reply(call *c, json_object *body) {
-    const icp_model *model = c->server->model;
+    const icp_model *model = c->on->model;
     json_object *list = field_of_type(body, "tokens", json_type_array, &c->reply);
     if (!list) {
         reply_error(&c->reply, 400, "missing_field", "tokens", "Missing field: 'tokens'.");

@@ -135,7 +135,7 @@ static bool append_gap(const icp_model *model, const fim_marks *m, const fim_par
 }
 
 bool fim_tokenize(call *c, const fim_parts *parts, icp_tokens *out) {
-    const icp_model *model = c->server->model;
+    const icp_model *model = c->on->model;
     const fim_marks *marks = find_marks(model);
     if (!check_extra(parts->extra, &c->reply)) return false;
     if (!marks) {

@@ -30,7 +30,7 @@ static bool make_choices(generation *g) {
 
 /* A model generates text or embeds it. */
 static bool serves(const call *c, const dialect *d, reply *error) {
-    const char *pooling = icp_model_get_info(c->server->model)->pooling;
+    const char *pooling = icp_model_get_info(c->on->model)->pooling;
     if (pooling && !d->take_vector)
         reply_error(error, 400, "unsupported", "model",
                     "This model embeds texts; it generates none. Its route is /v1/embeddings.");
@@ -50,11 +50,11 @@ generation *generation_new(call *c, const dialect *d, json_object *body, size_t 
     g->n_prompts = n_prompts;
     g->created = time(NULL);
     make_id(g->id, sizeof g->id, d->id_prefix);
-    size_t n_vocab = icp_model_get_info(c->server->model)->n_vocab;
+    size_t n_vocab = icp_model_get_info(c->on->model)->n_vocab;
     if (generate_opts_read(&g->opts, body, n_vocab, &c->reply) &&
-        token_fields_read(&g->opts, body, c->server->model, &c->reply) &&
-        grammar_fields_read(&g->opts, body, c->server->model, &c->reply) &&
-        lora_fields_read(&g->opts, body, c->server, &c->reply)) {
+        token_fields_read(&g->opts, body, c->on->model, &c->reply) &&
+        grammar_fields_read(&g->opts, body, c->on->model, &c->reply) &&
+        lora_fields_read(&g->opts, body, c->on, &c->reply)) {
         if (make_choices(g)) return g;
         reply_error(&c->reply, 503, NULL, NULL, "Out of memory.");
     }
@@ -95,7 +95,7 @@ void generation_free(generation **ref) {
 
 /* The prompt must fit. More tokens than the context has room for are as many as it allows. */
 static bool fit(const generation *g, const prompt *p, icp_request_opts *opts, reply *error) {
-    size_t n_ctx = icp_model_get_info(g->call->server->model)->n_ctx;
+    size_t n_ctx = icp_model_get_info(g->call->on->model)->n_ctx;
     opts->max_tokens = g->opts.max_tokens;
     if (opts->max_tokens < 0 && g->call->server->opts->max_tokens > 0)
         opts->max_tokens = g->call->server->opts->max_tokens;
@@ -122,10 +122,10 @@ static int submit(generation *g, prompt *p, reply *error) {
     opts.wake = call_wake_arg;
     opts.wake_arg = g->call;
     icp_error err = {0};
-    int rc = icp_submit(g->call->server->engine, &opts, &p->request, &err);
+    int rc = icp_submit(g->call->on->engine, &opts, &p->request, &err);
     if (rc == ICP_EAGAIN && g->n_submitted > g->n_done) return rc;
     if (rc == ICP_ELIMIT) {
-        size_t n_ctx = icp_model_get_info(g->call->server->model)->n_ctx;
+        size_t n_ctx = icp_model_get_info(g->call->on->model)->n_ctx;
         reply_context_exceeded(error, p->ids.n, n_ctx, err.text);
     } else if (rc < 0) {
         reply_icp_error(error, &err, NULL);

@@ -38,7 +38,7 @@ bool token_fields_read(generate_opts *o, json_object *body, const icp_model *mod
 /* What the answer must look like (grammar_fields.c): request.grammar. */
 bool grammar_fields_read(generate_opts *o, json_object *body, icp_model *model, reply *error);
 /* Which adapters count how much (lora.c). */
-bool lora_fields_read(generate_opts *o, json_object *body, server *s, reply *error);
+bool lora_fields_read(generate_opts *o, json_object *body, served *m, reply *error);
 void generate_opts_fini(generate_opts *o);
 /* Those that concern the cache (cache_fields.c). */
 bool cache_fields_read(generate_opts *o, json_object *body, reply *error);

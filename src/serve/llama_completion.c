@@ -63,7 +63,7 @@ static void put_settings(const generation *g, buf *out) {
 static void put_end(const generation *g, buf *out, const choice *c) {
     bool word = c->finish == ICP_FINISH_STOP_STRING && c->stop_index >= 0 &&
                 (size_t)c->stop_index < g->opts.request.n_stop;
-    put_string_member(out, ",\"stop\":true,\"model\":", g->call->server->name);
+    put_string_member(out, ",\"stop\":true,\"model\":", g->call->on->name);
     put_settings(g, out);
     buf_printf(out,
                ",\"id_slot\":0,\"truncated\":false,\"tokens_predicted\":%zu,"

@@ -14,30 +14,30 @@ static size_t n_slots(const server *s) {
 
 /* ---- llama-server ---------------------------------------------------------------------------- */
 
-static void put_token_text(const server *s, buf *out, const char *before, int32_t id) {
+static void put_token_text(const icp_model *m, buf *out, const char *before, int32_t id) {
     char *text = NULL;
     size_t len = 0;
-    if (id >= 0) icp_detokenize(s->model, &id, 1, true, &text, &len, NULL);
+    if (id >= 0) icp_detokenize(m, &id, 1, true, &text, &len, NULL);
     buf_puts(out, before);
     put_json_string(out, text, len);
     icp_free(text);
 }
 
 void props_reply(call *c) {
-    const server *s = c->server;
-    const icp_model_info *info = icp_model_get_info(s->model);
-    const char *source = icp_model_template(s->model), *slash = strrchr(s->opts->model_path, '/');
+    const served *m = c->on;
+    const icp_model_info *info = icp_model_get_info(m->model);
+    const char *source = icp_model_template(m->model), *slash = strrchr(m->path, '/');
     buf *out = &c->reply.body;
     buf_printf(out,
                "{\"default_generation_settings\":{\"id\":0,\"n_ctx\":%zu,\"params\":{"
                "\"temperature\":1.0,\"top_k\":0,\"top_p\":1.0,\"min_p\":0.0,\"n_predict\":-1}},"
                "\"total_slots\":%zu",
-               info->n_ctx, n_slots(s));
-    put_string_member(out, ",\"model_alias\":", s->name);
-    put_string_member(out, ",\"model_path\":", slash ? slash + 1 : s->opts->model_path);
+               info->n_ctx, n_slots(c->server));
+    put_string_member(out, ",\"model_alias\":", m->name);
+    put_string_member(out, ",\"model_path\":", slash ? slash + 1 : m->path);
     put_string_member(out, ",\"chat_template\":", source ? source : "");
-    put_token_text(s, out, ",\"bos_token\":", icp_token_bos(s->model));
-    put_token_text(s, out, ",\"eos_token\":", icp_token_eos(s->model));
+    put_token_text(m->model, out, ",\"bos_token\":", icp_token_bos(m->model));
+    put_token_text(m->model, out, ",\"eos_token\":", icp_token_eos(m->model));
     buf_printf(out,
                ",\"build_info\":\"incipit "
                "%s\",\"modalities\":{\"vision\":false,\"audio\":false},\"is_sleeping\":false}",
@@ -45,22 +45,22 @@ void props_reply(call *c) {
     c->reply.status = 200;
 }
 
-static void put_token_name(const server *s, buf *out, const char *before, int32_t id) {
+static void put_token_name(const icp_model *m, buf *out, const char *before, int32_t id) {
     if (id >= 0)
-        put_token_text(s, out, before, id);
+        put_token_text(m, out, before, id);
     else
         buf_printf(out, "%snull", before);
 }
 
 /* vLLM's: what lm-eval asks for before it scores by the server's own tokenizer. */
 void tokenizer_info_reply(call *c) {
-    const server *s = c->server;
-    const char *source = icp_model_template(s->model);
+    const icp_model *m = c->on->model;
+    const char *source = icp_model_template(m);
     buf *out = &c->reply.body;
     buf_printf(out, "{\"tokenizer_class\":\"incipit\",\"model_max_length\":%zu",
-               icp_model_get_info(s->model)->n_ctx);
-    put_token_name(s, out, ",\"bos_token\":", icp_token_bos(s->model));
-    put_token_name(s, out, ",\"eos_token\":", icp_token_eos(s->model));
+               icp_model_get_info(m)->n_ctx);
+    put_token_name(m, out, ",\"bos_token\":", icp_token_bos(m));
+    put_token_name(m, out, ",\"eos_token\":", icp_token_eos(m));
     buf_puts(out, ",\"pad_token\":null,\"chat_template\":");
     if (source)
         put_string_member(out, "", source);
@@ -74,8 +74,8 @@ void tokenizer_info_reply(call *c) {
  * them as do. */
 void slots_reply(call *c) {
     icp_stats stats;
-    icp_engine_get_stats(c->server->engine, &stats);
-    size_t n = n_slots(c->server), n_ctx = icp_model_get_info(c->server->model)->n_ctx;
+    icp_engine_get_stats(c->on->engine, &stats);
+    size_t n = n_slots(c->server), n_ctx = icp_model_get_info(c->on->model)->n_ctx;
     if (MHD_lookup_connection_value(c->mhd, MHD_GET_ARGUMENT_KIND, "fail_on_no_slot") &&
         stats.running >= n) {
         reply_error(&c->reply, 503, "no_slot", NULL, "No slot is free.");
@@ -109,7 +109,7 @@ void no_ranks_reply(call *c, json_object *body) {
 /* ---- vLLM ------------------------------------------------------------------------------------ */
 
 void reset_cache_reply(call *c, json_object *body) {
-    icp_cache_drop(c->server->engine, c->tenant);
+    icp_cache_drop(c->on->engine, c->tenant);
     buf_puts(&c->reply.body, "{}");
     c->reply.status = 200;
 }
@@ -142,15 +142,14 @@ static void put_details(const icp_model_info *info, buf *out) {
 
 void ollama_tags_reply(call *c) {
     if (is_hidden(c)) return;
-    const server *s = c->server;
-    const icp_model_info *info = icp_model_get_info(s->model);
+    const icp_model_info *info = icp_model_get_info(c->on->model);
     char date[40];
-    time_t began = (time_t)s->began;
+    time_t began = (time_t)c->server->began;
     struct tm utc;
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&began, &utc));
     buf *out = &c->reply.body;
-    put_string_member(out, "{\"models\":[{\"name\":", s->name);
-    put_string_member(out, ",\"model\":", s->name);
+    put_string_member(out, "{\"models\":[{\"name\":", c->on->name);
+    put_string_member(out, ",\"model\":", c->on->name);
     buf_printf(out, ",\"modified_at\":\"%s\",\"size\":%zu,\"digest\":\"\",", date, info->file_size);
     put_details(info, out);
     buf_puts(out, "}]}");
@@ -159,8 +158,8 @@ void ollama_tags_reply(call *c) {
 
 void ollama_show_reply(call *c, json_object *body) {
     if (is_hidden(c)) return;
-    const icp_model_info *info = icp_model_get_info(c->server->model);
-    const char *source = icp_model_template(c->server->model);
+    const icp_model_info *info = icp_model_get_info(c->on->model);
+    const char *source = icp_model_template(c->on->model);
     buf *out = &c->reply.body;
     buf_puts(out, info->pooling ? "{\"capabilities\":[\"embedding\"],"
                                 : "{\"capabilities\":[\"completion\",\"tools\"],");

@@ -9,12 +9,12 @@
 
 enum { MAX_SCALE = 1000 };
 
-int lora_open(server *s) {
-    const icp_adapter *adapters = icp_model_get_adapters(s->model, &s->n_lora);
-    s->lora = mem_zero(s->n_lora + 1, sizeof *s->lora);
-    if (!s->lora) return ICP_ENOMEM;
-    for (size_t i = 0; i < s->n_lora; i++) {
-        s->lora[i] = adapters[i].scale;
+int lora_open(served *m) {
+    const icp_adapter *adapters = icp_model_get_adapters(m->model, &m->n_lora);
+    m->lora = mem_zero(m->n_lora + 1, sizeof *m->lora);
+    if (!m->lora) return ICP_ENOMEM;
+    for (size_t i = 0; i < m->n_lora; i++) {
+        m->lora[i] = adapters[i].scale;
         log_line(LOG_INFO, "adapter %zu: %s, scale %g", i, adapters[i].path,
                  (double)adapters[i].scale);
     }
@@ -51,60 +51,61 @@ static bool read_scales(json_object *list, float *scales, size_t n, reply *error
     return true;
 }
 
-bool lora_fields_read(generate_opts *o, json_object *body, server *s, reply *error) {
+bool lora_fields_read(generate_opts *o, json_object *body, served *m, reply *error) {
     json_object *list = field_of_type(body, "lora", json_type_array, error);
     if (error->status) return false;
-    if (s->n_lora == 0 && !list) return true;
-    o->lora = mem_alloc((s->n_lora + 1) * sizeof *o->lora);
+    if (m->n_lora == 0 && !list) return true;
+    o->lora = mem_alloc((m->n_lora + 1) * sizeof *o->lora);
     if (!o->lora) return reply_error(error, 503, NULL, NULL, "Out of memory."), false;
     o->request.adapter_scales = o->lora;
-    o->request.n_adapter_scales = s->n_lora;
-    if (list) return read_scales(list, o->lora, s->n_lora, error);
-    pthread_mutex_lock(&s->lora_lock);
-    memcpy(o->lora, s->lora, s->n_lora * sizeof *o->lora);
-    pthread_mutex_unlock(&s->lora_lock);
+    o->request.n_adapter_scales = m->n_lora;
+    if (list) return read_scales(list, o->lora, m->n_lora, error);
+    pthread_mutex_lock(&m->lora_lock);
+    memcpy(o->lora, m->lora, m->n_lora * sizeof *o->lora);
+    pthread_mutex_unlock(&m->lora_lock);
     return true;
 }
 
 /* ---- /lora-adapters -------------------------------------------------------------------------- */
 
 void lora_reply(call *c) {
-    server *s = c->server;
+    served *m = c->on;
     buf *out = &c->reply.body;
     size_t n;
-    const icp_adapter *adapters = icp_model_get_adapters(s->model, &n);
-    pthread_mutex_lock(&s->lora_lock);
+    const icp_adapter *adapters = icp_model_get_adapters(m->model, &n);
+    pthread_mutex_lock(&m->lora_lock);
     buf_putc(out, '[');
     for (size_t i = 0; i < n; i++) {
         const char *slash = strrchr(adapters[i].path, '/');
         buf_printf(out, "%s{\"id\":%zu", i ? "," : "", i);
         put_string_member(out, ",\"path\":", slash ? slash + 1 : adapters[i].path);
         buf_printf(out, ",\"scale\":%.9g,\"task_name\":\"\",\"prompt_prefix\":\"\"}",
-                   (double)s->lora[i]);
+                   (double)m->lora[i]);
     }
-    pthread_mutex_unlock(&s->lora_lock);
+    pthread_mutex_unlock(&m->lora_lock);
     buf_putc(out, ']');
     c->reply.status = 200;
 }
 
 /* Of several tenants none may change what the others get. */
 void lora_apply(call *c, json_object *body) {
-    server *s = c->server;
-    if (s->opts->keys && s->opts->keys->n > 1) {
+    const serve_keys *keys = c->server->opts->keys;
+    served *m = c->on;
+    if (keys && keys->n > 1) {
         reply_error(&c->reply, 403, "forbidden", NULL,
                     "This server has several keys, and the scales would be everybody's: say 'lora' "
                     "in each request instead.");
         return;
     }
-    float *scales = mem_alloc((s->n_lora + 1) * sizeof *scales);
+    float *scales = mem_alloc((m->n_lora + 1) * sizeof *scales);
     if (!scales) {
         reply_error(&c->reply, 503, NULL, NULL, "Out of memory.");
         return;
     }
-    if (read_scales(body, scales, s->n_lora, &c->reply)) {
-        pthread_mutex_lock(&s->lora_lock);
-        memcpy(s->lora, scales, s->n_lora * sizeof *scales);
-        pthread_mutex_unlock(&s->lora_lock);
+    if (read_scales(body, scales, m->n_lora, &c->reply)) {
+        pthread_mutex_lock(&m->lora_lock);
+        memcpy(m->lora, scales, m->n_lora * sizeof *scales);
+        pthread_mutex_unlock(&m->lora_lock);
         buf_puts(&c->reply.body, "{\"success\":true}");
         c->reply.status = 200;
     }

@@ -164,8 +164,8 @@ void metrics_write(buf *out, const icp_stats *s, const char *model) {
 
 void metrics_reply(call *c) {
     icp_stats stats;
-    icp_engine_get_stats(c->server->engine, &stats);
-    metrics_write(&c->reply.body, &stats, c->server->name);
+    icp_engine_get_stats(c->on->engine, &stats);
+    metrics_write(&c->reply.body, &stats, c->on->name);
     c->reply.type = "text/plain; version=0.0.4; charset=utf-8";
     c->reply.status = 200;
 }

@@ -8,7 +8,7 @@
 static void put_head(const generation *g, buf *out, const char *object) {
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld", g->id, object,
                (long long)g->created);
-    put_string_member(out, ",\"model\":", g->call->server->name);
+    put_string_member(out, ",\"model\":", g->call->on->name);
     buf_puts(out, ",\"choices\":[");
 }
 

@@ -91,7 +91,7 @@ static void put_logprobs(const generation *g, buf *out, const logprobs *first,
 static void put_head(const generation *g, buf *out) {
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld", g->id,
                (long long)g->created);
-    put_string_member(out, ",\"model\":", g->call->server->name);
+    put_string_member(out, ",\"model\":", g->call->on->name);
     buf_puts(out, ",\"choices\":[");
 }
 

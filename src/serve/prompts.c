@@ -26,8 +26,8 @@ static bool keep_echo(call *c, prompt *p, json_object *value) {
         p->echo_len = (size_t)json_object_get_string_len(value);
         p->echo = mem_alloc(p->echo_len + 1);
         if (p->echo) memcpy(p->echo, json_object_get_string(value), p->echo_len);
-    } else if (icp_detokenize(c->server->model, p->ids.id, p->ids.n, true, &text, &p->echo_len,
-                              &err) == 0) {
+    } else if (icp_detokenize(c->on->model, p->ids.id, p->ids.n, true, &text, &p->echo_len, &err) ==
+               0) {
         p->echo = mem_alloc(p->echo_len + 1);
         if (p->echo) memcpy(p->echo, text, p->echo_len);
         icp_free(text);
@@ -38,7 +38,7 @@ static bool keep_echo(call *c, prompt *p, json_object *value) {
 
 /* One prompt: a string, or a list of token ids. */
 static bool read_prompt(call *c, prompt *p, json_object *value, const char *param, bool frame) {
-    const icp_model *model = c->server->model;
+    const icp_model *model = c->on->model;
     icp_error err = {0};
     p->from_text = json_object_is_type(value, json_type_string);
     if (p->from_text) {

@@ -29,6 +29,11 @@ void reply_error(reply *r, int status, const char *code, const char *param, cons
     set_error(r, status, code, param, text);
 }
 
+void reply_no_model(reply *r, const char *name) {
+    reply_error(r, 404, "model_not_found", "model",
+                "The model '%.200s' does not exist; /v1/models lists those that do.", name);
+}
+
 void reply_icp_error(reply *r, const icp_error *err, const char *param) {
     if (r->status) return;
     const char *text = err->text[0] ? err->text : icp_strerror(err->code);

@@ -108,7 +108,7 @@ static void put_response(const generation *g, buf *out, const char *status) {
         buf_puts(out, ",\"error\":null");
     buf_puts(out, ",\"incomplete_details\":");
     buf_puts(out, !strcmp(status, "incomplete") ? "{\"reason\":\"max_output_tokens\"}" : "null");
-    put_string_member(out, ",\"model\":", g->call->server->name);
+    put_string_member(out, ",\"model\":", g->call->on->name);
     buf_put(out, own->echo.data, own->echo.len);
     buf_puts(out, ",\"output\":[");
     if (ended) put_output_items(g, out);

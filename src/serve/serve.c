@@ -100,53 +100,34 @@ static unsigned allow_connections(const serve_opts *opts) {
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* The alias, or the file's name without folder and ".gguf". What stands in the file itself is often
- * the name of a training run. */
-static bool pick_name(server *s) {
-    static const char extension[] = ".gguf";
-    const char *path = s->opts->model_path, *slash = strrchr(path, '/');
-    s->name = mem_strdup(s->opts->alias ? s->opts->alias : slash ? slash + 1 : path);
-    if (!s->name) return false;
-    size_t len = strlen(s->name), tail = sizeof extension - 1;
-    if (!s->opts->alias && len > tail && !strcmp(s->name + len - tail, extension))
-        s->name[len - tail] = 0;
-    return true;
-}
-
-static void log_loaded(server *s, double seconds) {
-    const icp_model_info *info = icp_model_get_info(s->model);
-    icp_stats stats;
-    icp_engine_get_stats(s->engine, &stats);
-    log_line(LOG_INFO,
-             "%s (%s, %.0f M parameters, context %zu, %s, %d threads) loaded in %.1f s; "
-             "prefix cache %.0f MiB, of %.0f MiB for all but the model",
-             s->name, info->arch, (double)info->n_params / 1e6, info->n_ctx, info->isa,
-             info->n_threads, seconds, (double)stats.cache_limit / (1 << 20),
-             (double)stats.limit / (1 << 20));
+/* By the alias, or the file's name without folder and ".gguf". What stands in the file itself is
+ * often the name of a training run. */
+static served *new_only(const serve_opts *opts) {
+    unsigned part;
+    const char *path = opts->model_path, *slash = strrchr(path, '/');
+    const char *name = opts->alias ? opts->alias : slash ? slash + 1 : path;
+    size_t len = opts->alias ? strlen(name) : served_stem(path, &part) - (size_t)(name - path);
+    return served_new(path, name, len);
 }
 
 static void *load(void *arg) {
     struct run *r = arg;
     server *s = &r->server;
-    double began = clock_now();
-    r->load_rc = icp_model_open(s->opts->model_path, &s->opts->model, &s->model, &r->load_err);
-    if (r->load_rc == 0 && lora_open(s) < 0)
-        r->load_rc = error_set(&r->load_err, ICP_ENOMEM, "out of memory");
-    if (r->load_rc == 0)
-        r->load_rc = icp_engine_open(s->model, &s->opts->engine, &s->engine, &r->load_err);
-    if (r->load_rc == 0 && s->opts->shared_prefix)
-        r->load_rc = shared_prefix_load(s, s->opts->shared_prefix, &r->load_err);
-    if (r->load_rc == 0 && !pick_name(s))
-        r->load_rc = error_set(&r->load_err, ICP_ENOMEM, "out of memory");
-    if (r->load_rc == 0) {
-        log_loaded(s, clock_now() - began);
-        s->ready = true;
-    }
+    r->load_rc = served_load(s->only, s->opts, &s->opts->engine, &r->load_err);
+    if (r->load_rc == 0) s->ready = true;
     eventfd_write(r->loaded, 1);
     return NULL;
 }
 
 static int start_loading(struct run *r, icp_error *err) {
+    server *s = &r->server;
+    if (s->opts->model_dir) {
+        TRY(shelf_open(s, &s->shelf, err));
+        s->ready = true;
+        return 0;
+    }
+    s->only = new_only(s->opts);
+    if (!s->only) return error_set(err, ICP_ENOMEM, "out of memory");
     if (pthread_create(&r->loader, NULL, load, r) != 0)
         return error_set(err, ICP_ENOMEM, "cannot start a thread");
     pthread_setname_np(r->loader, "icp-load");
@@ -209,6 +190,7 @@ static void drain(struct run *r) {
     if (r->loading) await_loader(r, time);
     if (wait_for_calls(r, time)) return;
     s->stopping = true;
+    if (s->shelf) shelf_stop(s->shelf);
     watch_wake_all(s->watch, false);
     if (wait_for_calls(r, FLUSH_TIME)) return;
     do watch_wake_all(s->watch, true);
@@ -251,11 +233,8 @@ static void stop(struct run *r) {
     workers_close(&s->workers);
     watch_close(&s->watch);
     store_close(&s->store);
-    icp_engine_close(&s->engine);
-    icp_model_close(&s->model);
-    mem_free(s->name);
-    mem_free(s->lora);
-    pthread_mutex_destroy(&s->lora_lock);
+    shelf_close(&s->shelf);
+    served_free(&s->only);
     if (r->listen_fd >= 0) close(r->listen_fd);
     if (r->signal_fd >= 0) close(r->signal_fd);
     if (r->loaded >= 0) close(r->loaded);
@@ -266,7 +245,6 @@ int serve_run(const serve_opts *opts, icp_error *err) {
     struct run r = {.listen_fd = -1, .signal_fd = -1, .loaded = -1};
     server *s = &r.server;
     s->opts = opts;
-    pthread_mutex_init(&s->lora_lock, NULL); /* of the default kind: cannot fail */
     s->max_body = opts->max_body ? opts->max_body : 32 << 20;
     s->read_timeout = opts->read_timeout > 0 ? opts->read_timeout : 60;
     s->began = time(NULL);

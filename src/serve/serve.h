@@ -25,7 +25,10 @@ void serve_keys_fini(serve_keys *keys);
 
 /* Zero means the default wherever one is named. */
 typedef struct serve_opts {
-    const char *model_path;
+    const char *model_path; /* NULL with model_dir */
+    const char *model_dir;  /* a folder of models that requests name; NULL: there is one */
+    int max_models;         /* of model_dir in memory at once; they share the cache's limit; 0: 2 */
+    double model_idle;      /* seconds without requests after which one is unloaded; 0: never */
     icp_model_opts model;
     icp_engine_opts engine;
 

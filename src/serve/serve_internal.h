@@ -41,6 +41,8 @@ typedef struct generation generation;
 typedef struct watch watch;
 typedef struct workers workers;
 typedef struct store store;
+typedef struct served served;
+typedef struct shelf shelf;
 
 /* ---- replies (reply.c) ---------------------------------------------------------------------- */
 
@@ -67,6 +69,8 @@ void reply_error(reply *r, int status, const char *code, const char *param, cons
     PRINTF_LIKE(5, 6);
 /* The error of a library call, with the status that fits its code. */
 void reply_icp_error(reply *r, const icp_error *err, const char *param);
+/* There is no model of this name. */
+void reply_no_model(reply *r, const char *name);
 /* The one that agents recognise and answer by compacting their context. why: a sentence for another
  * limit than the context; or NULL. */
 void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char *why);
@@ -151,6 +155,7 @@ typedef struct route {
     enum error_form errors;
     bool slow;                                /* get and drop wait for something: on a worker */
     bool list;                                /* the body is an array */
+    bool of_model;                            /* get and drop ask a model */
     void (*get)(call *c);                     /* on the http thread; takes HEAD too */
     void (*post)(call *c, json_object *body); /* on a worker */
     void (*drop)(call *c);                    /* DELETE, on the http thread */
@@ -172,7 +177,7 @@ void completion_start(call *c, json_object *body);
 void infill_start(call *c, json_object *body);
 
 /* LoRA adapters (lora.c). lora_open takes the model's scales: ICP_ENOMEM. */
-int lora_open(server *s);
+int lora_open(served *m);
 void lora_reply(call *c);
 void lora_apply(call *c, json_object *body);
 
@@ -268,7 +273,7 @@ struct call {
     server *server;
     conn *conn;
     struct MHD_Connection *mhd;
-    call *next_work; /* in the workers' queue */
+    call *next_work; /* in the workers' queue, or of those that wait for a model */
     const route *route;
     char *method, *path, *origin;
     bool http11;
@@ -280,6 +285,9 @@ struct call {
     size_t body_len;  /* also counts what was thrown away */
     size_t body_held; /* counted in server.body_bytes */
     bool linger;      /* answered before the body was read */
+
+    served *on;          /* what it is computed with; NULL: not known yet, or nothing */
+    json_object *parsed; /* the body, while the call waits for its model */
 
     reply reply;
     generation *generation;
@@ -313,6 +321,49 @@ void call_answer(call *c);
 /* Parses the body and runs the route: a worker's job. */
 void call_work(call *c);
 
+/* ---- models (served.c, shelf.c) ------------------------------------------------------------- */
+
+struct served {
+    char *name, *path;
+    icp_model *model; /* this and what follows: once it is loaded */
+    icp_engine *engine;
+    pthread_mutex_t lora_lock;
+    float *lora; /* scales of the adapters for requests that say nothing */
+    size_t n_lora;
+
+    served *next; /* this and what follows: of shelf.c, under its lock */
+    size_t size;  /* of its files */
+    bool ready;   /* loaded */
+    bool leaving; /* takes no more requests, and goes when it has none */
+    int users;    /* calls that hold it */
+    double used;  /* when one took it, or let it go */
+    call *waiting;
+    double wanted; /* since when somebody waits */
+};
+
+served *served_new(const char *path, const char *name, size_t name_len); /* NULL: no memory */
+void served_free(served **m);
+/* Opens its file, its engine, what is shared; says so in the log. */
+int served_load(served *m, const serve_opts *opts, const icp_engine_opts *engine, icp_error *err);
+void served_unload(served *m);
+/* How much of a path names the model: without ".gguf" and the number of a part, which is *part; 0
+ * for a model in one file. */
+size_t served_stem(const char *path, unsigned *part);
+
+enum taken { MODEL_TAKEN, MODEL_AWAITED, MODEL_REFUSED };
+
+int shelf_open(server *s, shelf **out, icp_error *err); /* in failure too, *out is to be closed */
+void shelf_stop(shelf *sh);                             /* what waits gets an error */
+void shelf_close(shelf **sh);                           /* after the last call */
+/* Gives a call, on a worker, the model that it names (NULL: it names none). MODEL_AWAITED: the call
+ * must not be touched any more; it comes back to the workers with its model, or with an error. */
+enum taken shelf_take(shelf *sh, call *c, const char *name);
+/* Never waits: false with an error when the model is not loaded. Without a name the one that was
+ * used last. */
+bool shelf_take_ready(shelf *sh, call *c, const char *name);
+void shelf_release(shelf *sh, served *m);
+void shelf_each(shelf *sh, void (*visit)(void *arg, const served *m), void *arg); /* locked */
+
 /* ---- the server (serve.c) ------------------------------------------------------------------- */
 
 struct server {
@@ -328,14 +379,9 @@ struct server {
     watch *watch;
     store *store; /* responses that were kept */
 
-    atomic_bool ready; /* model, engine, name, lora and n_lora below are set */
-    icp_model *model;
-    icp_engine *engine;
-    char *name; /* owned */
-
-    pthread_mutex_t lora_lock;
-    float *lora; /* scales of the adapters for requests that say nothing */
-    size_t n_lora;
+    served *only;      /* the model; NULL with a shelf */
+    shelf *shelf;      /* the models of a folder; NULL: there is one model */
+    atomic_bool ready; /* the only model is loaded, or there is a shelf */
 
     atomic_bool draining;     /* new requests are refused */
     atomic_bool stopping;     /* running ones are cancelled */
@@ -344,7 +390,7 @@ struct server {
 };
 
 /* Computes the system prompt in a file, for all tenants (shared_prefix.c). */
-int shared_prefix_load(server *s, const char *path, icp_error *err);
+int shared_prefix_load(served *m, const char *path, icp_error *err);
 
 int http_start(server *s, int listen_fd, icp_error *err);
 void http_stop(server *s);

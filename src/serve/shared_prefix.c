@@ -51,18 +51,18 @@ static int tokenize_plain(const icp_model *model, const buf *text, icp_tokens *o
     return 0;
 }
 
-int shared_prefix_load(server *s, const char *path, icp_error *err) {
+int shared_prefix_load(served *m, const char *path, icp_error *err) {
     buf text = {0};
     icp_tokens ids = {0};
     int rc = read_file(path, &text, err);
     while (text.len && text.data[text.len - 1] == '\n') text.len--;
     if (rc == 0)
-        rc = icp_model_get_info(s->model)->has_template
-                 ? find_prefix(s->model, &text, &ids, err)
-                 : tokenize_plain(s->model, &text, &ids, err);
+        rc = icp_model_get_info(m->model)->has_template
+                 ? find_prefix(m->model, &text, &ids, err)
+                 : tokenize_plain(m->model, &text, &ids, err);
     if (rc == 0) {
         icp_error why = {0};
-        rc = icp_cache_share(s->engine, ids.id, ids.n, &why);
+        rc = icp_cache_share(m->engine, ids.id, ids.n, &why);
         if (rc < 0) error_set(err, rc, "%s: %s", path, why.text);
     }
     if (rc == 0) log_line(LOG_INFO, "all tenants share the %zu tokens of %s", ids.n, path);

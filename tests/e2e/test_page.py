@@ -2,10 +2,12 @@
 is installed, a chat in it."""
 
 import re
+import shutil
 
 import pytest
 
 from browser import CHROMIUM, Browser
+from program import serving
 
 
 def test_page_is_served(server):
@@ -67,3 +69,19 @@ def test_markup_in_messages_is_text(page, server):
     page.wait("document.querySelectorAll('.note').length === 1")
     assert page.run("document.querySelectorAll('#talk img, #talk b').length") == 0
     assert page.run("document.title") == "incipit"
+
+
+def test_several_models(page, tiny_model, tmp_path):
+    for name in "ab":
+        shutil.copy(tiny_model, tmp_path / f"{name}.gguf")
+    with serving("--model-dir", tmp_path, "--cache-ram", "64M") as s:
+        page.open(s.url + "/")
+        page.wait("document.getElementById('choice').options.length === 2")
+        page.run("const c = document.getElementById('choice'); c.value = 'b'; c.dispatchEvent(new Event('change'))")
+        page.run("document.getElementById('limit').value = '3'")
+        say(page, "hi")
+        page.wait("document.querySelectorAll('.note').length === 1")
+        loaded = {m["id"]: m["status"]["value"] for m in s.get("/v1/models").json["data"]}
+        assert loaded == {"a": "unloaded", "b": "loaded"}
+        page.open(s.url + "/")
+        page.wait("document.getElementById('choice').value === 'b'")

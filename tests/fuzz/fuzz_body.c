@@ -53,16 +53,15 @@ static int open_file(void) {
 }
 
 static server *open_server(void) {
-    static const serve_opts opts = {.max_tokens = 24};
-    static server s = {.opts = &opts, .max_body = 1 << 20, .name = "tiny"};
-    const icp_model_opts model = {.isa = "scalar", .n_threads = 1};
+    static const serve_opts opts = {.max_tokens = 24, .model = {.isa = "scalar", .n_threads = 1}};
+    static server s = {.opts = &opts, .max_body = 1 << 20};
     const icp_engine_opts engine = {.cache_limit = 16 << 20};
     icp_error err = {0};
     char path[64];
     log_set_level(LOG_ERROR);
     snprintf(path, sizeof path, "/proc/self/fd/%d", open_file());
-    must(icp_model_open(path, &model, &s.model, &err) == 0);
-    must(icp_engine_open(s.model, &engine, &s.engine, &err) == 0);
+    s.only = served_new(path, "tiny", strlen("tiny"));
+    must(s.only && served_load(s.only, &opts, &engine, &err) == 0);
     must(store_open(1 << 20, 3600, &s.store) == 0);
     s.ready = true;
     return &s;
