@@ -149,7 +149,7 @@ typedef struct cache_stats {
     size_t n_pages, n_free, n_pinned, n_cached; /* cached: all that may be evicted */
     size_t n_checkpoints, n_checkpoint_pages;   /* the latter are cached pages, too */
     size_t page_size, limit, metadata;          /* bytes; metadata: all that is not pages */
-    uint64_t evictions;                         /* pages that went to make room */
+    uint64_t evictions;                         /* pages and checkpoints that went to make room */
     uint64_t expired;                           /* pages whose time was over */
     uint64_t copies, adoptions;                 /* partial pages that were copied, taken over */
     uint64_t duplicates;                        /* pages given up because another holds the same */

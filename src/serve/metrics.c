@@ -30,6 +30,8 @@
     X("pages", "gauge", s->pages, "Pages of the cache.")                                           \
     X("pages_in_use", "gauge", s->pages_used, "Pages of running requests and pins.")               \
     X("pages_cached", "gauge", s->pages_cached, "Pages that nobody uses and that can be found.")   \
+    X("checkpoints", "gauge", s->checkpoints, "Kept states of recurrent and hybrid models.")       \
+    X("checkpoint_pages", "gauge", s->checkpoint_pages, "Pages of these; cached, too.")            \
     X("pages_pinned", "gauge", s->pinned_pages, "Pages that pins hold, counted for each pin.")     \
     X("pins", "gauge", s->pins, "Pinned prompts.")                                                 \
     X("pins_yielded_total", "counter", s->pins_yielded, "Pins given up for a request to run.")     \

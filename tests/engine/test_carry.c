@@ -345,6 +345,22 @@ static void test_states_are_counted(void **unused) {
     bed_close(&b);
 }
 
+static void test_failing_allocations(void **unused) {
+    bed b;
+    bed_open_carrying(&b, (engine_opts){0}, LARGE);
+    engine_opts opts = {.model = b.model, .tok = b.tok, .pool = b.pool, .cache_limit = ROOMY};
+    for (long n = 0;; n++) {
+        engine *e = NULL;
+        mem_fail_after(n);
+        int rc = engine_open(&opts, &e, NULL);
+        mem_fail_after(-1);
+        engine_close(&e);
+        if (rc == 0) break;
+        assert_int_equal(rc, ICP_ENOMEM);
+    }
+    bed_close(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_next_turn),
@@ -357,6 +373,7 @@ int main(void) {
         cmocka_unit_test(test_pins_keep_states),
         cmocka_unit_test(test_public_prefix),
         cmocka_unit_test(test_states_are_counted),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
