@@ -5,7 +5,7 @@ The golden models are tiny; a copy with a larger context holds an agent's prompt
 
 import pytest
 
-from program import GOLDEN, cached, serving
+from program import GOLDEN, cached, serving, together
 from test_cache import ids
 
 EDGE = 64
@@ -57,3 +57,12 @@ def test_a_common_beginning_is_found_by_the_third(hybrid):
     system = ids("system", 300)
     found = [cached(hybrid.complete(system + ids(f"user {i}", 40))) for i in range(3)]
     assert found == [0, 0, 256]
+
+
+def test_a_herd_computes_once(hybrid):
+    """What arrives together shares up to the last page edge; each has a page's rest of its own."""
+    prompt = ids("herd", 2000)
+    answers = together(6, lambda i: hybrid.complete(prompt, n=2, temperature=1, seed=i, logprobs=1))
+    assert sum(2000 - cached(a) for a in answers) <= 2000 + 5 * EDGE
+    alone = hybrid.complete(prompt, n=2, temperature=1, seed=3, logprobs=1, cache_salt="alone")
+    assert answers[3]["choices"] == alone["choices"]
