@@ -84,8 +84,9 @@ static void look_back(diagnosis *d, const call *c, const char *id) {
 
 bool diagnosis_open(diagnosis **out, call *c, json_object *body, json_object *chat) {
     json_object *wanted = field_of_type(body, "diagnostics", json_type_object, &c->reply);
-    json_object *id =
-        wanted ? field_of_type(wanted, "previous_message_id", json_type_string, &c->reply) : NULL;
+    json_object *id = wanted ? field_inside(wanted, "diagnostics.", "previous_message_id",
+                                            json_type_string, &c->reply)
+                             : NULL;
     *out = NULL;
     if (!wanted || c->reply.status) return !c->reply.status;
     diagnosis *d = mem_zero(1, sizeof *d);

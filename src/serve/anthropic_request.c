@@ -243,7 +243,7 @@ static bool check_marks(json_object *body, reply *error) {
     enum { MOST = 4 };
     int n = field_get(body, "cache_control") != NULL;
     json_object *messages = field_get(body, "messages");
-    bool ok = cache_mark_read(body, CACHE_CONTROL, "body", error) &&
+    bool ok = cache_mark_read(body, CACHE_CONTROL, "", error) &&
               count_marks(field_get(body, "tools"), "tools", &n, error) &&
               count_marks(field_get(body, "system"), "system", &n, error);
     for (size_t i = 0; ok && i < json_object_array_length(messages); i++) {

@@ -92,7 +92,7 @@ bool cache_mark_read(json_object *owner, const cache_mark *mark, const char *par
     char where[120];
     json_object *value = field_get(owner, mark->name);
     if (!value) return true;
-    snprintf(where, sizeof where, "%.80s.%s", param, mark->name);
+    snprintf(where, sizeof where, "%.80s%s%s", param, *param ? "." : "", mark->name);
     bool object = json_object_is_type(value, json_type_object);
     json_object *kind = object ? field_get(value, mark->kind_name) : NULL;
     json_object *ttl = object ? field_get(value, "ttl") : NULL;

@@ -49,7 +49,7 @@ typedef struct cache_mark {
 } cache_mark;
 #define PROMPT_CACHE_BREAKPOINT (&(cache_mark){"prompt_cache_breakpoint", "mode", "explicit"})
 #define CACHE_CONTROL (&(cache_mark){"cache_control", "type", "ephemeral"})
-/* Checks the one of a part, if there is one; param names the part. */
+/* Checks the one of a part, if there is one; param names the part ("": the body). */
 bool cache_mark_read(json_object *owner, const cache_mark *mark, const char *param, reply *error);
 
 /* ---- output (output.c) ---------------------------------------------------------------------- */

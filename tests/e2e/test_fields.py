@@ -70,6 +70,7 @@ OPENAI = SAMPLING | PENALTIES | {
     "include_stop_str_in_output": FLAG,
     "skip_special_tokens": FLAG,
     "return_token_ids": FLAG,
+    "prompt_logprobs": Field(INT, wrong=(-1, 21, *HUGE)),
     "stream_options": Field(wrong=({"include_usage": True},)),
     "stream_options.include_usage": Field(BOOL, more={"stream": True}),
     "stream_options.continuous_usage_stats": Field(BOOL, more={"stream": True}),
@@ -159,6 +160,9 @@ MESSAGES = SAMPLING | {
     "output_config.format": Field(wrong=({"type": "poem"}, {"type": "json_schema"}, {"type": "json_schema", "schema": {"type": "poem"}})),
     "model": TEXT,
     "prompt_cache_key": TEXT,
+    "cache_control": Field(wrong=({}, {"type": "eternal"}, {"type": 1}, {"type": "ephemeral", "ttl": "soon"})),
+    "diagnostics": Field(OBJECT),
+    "diagnostics.previous_message_id": TEXT,
     "prompt_cache_options": Field(OBJECT),
     "chat_template_kwargs": Field(OBJECT, wrong=({"messages": []}, {"tools": []})),
 } | {f"prompt_cache_options.{k}": f for k, f in CACHE.items()}  # fmt: skip
