@@ -66,10 +66,16 @@ static void free_logprobs(logprobs *l) {
     for (int i = 0; i < N_LISTS; i++) buf_fini(&l->list[i]);
 }
 
+static void trace(const generation *g, const prompt *p, size_t n_output) {
+    trace_log_add(g->call->server->trace, clock_now() - g->call->began, &g->space, p->ids.id,
+                  p->ids.n, n_output);
+}
+
 void generation_free(generation **ref) {
     generation *g = *ref;
     if (!g) return;
     for (size_t i = 0; g->prompts && i < g->n_prompts; i++) {
+        if (g->prompts[i].request) trace(g, &g->prompts[i], g->n_generated); /* was left */
         icp_request_free(&g->prompts[i].request);
         icp_tokens_free(&g->prompts[i].ids);
         mem_free(g->prompts[i].echo);
@@ -154,6 +160,8 @@ static void begin(generation *g) {
 
 void generation_submit(generation *g) {
     call *c = g->call;
+    const icp_request_opts *o = &g->opts.request;
+    trace_log_space(c->server->trace, c->on->name, c->tenant, o->salt, !o->no_cache, &g->space);
     if (!c->conn->gone) submit_more(g, &c->reply);
     if (g->dialect->early && g->opts.stream && c->reply.n_ctx) { /* the stream tells of it */
         g->failure = c->reply;
@@ -222,6 +230,7 @@ static void take_done(generation *g, prompt *p, const icp_event *e) {
     if (!failed && g->dialect->take_vector) g->dialect->take_vector(g, (size_t)(p - g->prompts), e);
     icp_request_free(&p->request);
     g->n_done++;
+    trace(g, p, e->usage.completion_tokens);
     if (failed)
         reply_icp_error(&g->failure, &err, NULL);
     else

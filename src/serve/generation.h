@@ -166,6 +166,7 @@ struct generation {
 
     char id[64];
     int64_t created;
+    trace_space space;  /* for the trace */
     icp_usage usage;    /* of the prompts that are done */
     size_t n_generated; /* tokens so far */
     size_t n_reasoning; /* of those, in choices that have ended */

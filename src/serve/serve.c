@@ -222,6 +222,8 @@ static int start(struct run *r, icp_error *err) {
     if (store_open(s->opts->store_limit ? s->opts->store_limit : 64 << 20,
                    s->opts->store_ttl > 0 ? s->opts->store_ttl : 24 * 3600, &s->store) < 0)
         return error_set(err, ICP_ENOMEM, "out of memory");
+    size_t trace_limit = s->opts->trace_limit ? s->opts->trace_limit : 64 << 20;
+    if (s->opts->trace) TRY(trace_log_open(s->opts->trace, trace_limit, &s->trace, err));
     TRY(http_start(s, r->listen_fd, err));
     if (s->opts->listening) s->opts->listening(s->opts->listening_arg, bound_port(r->listen_fd));
     return start_loading(r, err);
@@ -235,6 +237,7 @@ static void stop(struct run *r) {
     store_close(&s->store);
     shelf_close(&s->shelf);
     served_free(&s->only);
+    trace_log_close(&s->trace);
     if (r->listen_fd >= 0) close(r->listen_fd);
     if (r->signal_fd >= 0) close(r->signal_fd);
     if (r->loaded >= 0) close(r->loaded);

@@ -36,6 +36,8 @@ typedef struct serve_opts {
     int port;                  /* 0: any free one */
     const char *alias;         /* the model's name in answers; NULL: the file's */
     const serve_keys *keys;    /* NULL: nobody is asked */
+    const char *trace;         /* a file that tells what was asked (trace_log.h); NULL: none */
+    size_t trace_limit;        /* its bytes; 0: 64 MiB */
     const char *shared_prefix; /* a file with a system prompt that all tenants share; NULL: none */
     int max_tokens; /* of an answer when the request says nothing; 0: as the context allows */
     bool ollama_discovery; /* answers where editors look for Ollama */

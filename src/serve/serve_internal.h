@@ -33,6 +33,7 @@
 
 #include "base.h"
 #include "serve.h"
+#include "trace_log.h"
 
 typedef struct server server;
 typedef struct conn conn;
@@ -377,7 +378,8 @@ struct server {
     struct MHD_Daemon *daemon;
     workers *workers;
     watch *watch;
-    store *store; /* responses that were kept */
+    store *store;     /* responses that were kept */
+    trace_log *trace; /* NULL: not wanted */
 
     served *only;      /* the model; NULL with a shelf */
     shelf *shelf;      /* the models of a folder; NULL: there is one model */

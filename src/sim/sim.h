@@ -12,10 +12,12 @@
 
 /* A request: when it came, and its prompt as the chained ids of its blocks, in order. Two requests
  * whose first n ids are equal share exactly these n blocks. Mooncake's format (Qin et al., FAST
- * 2025): one JSON object a line with timestamp (ms), input_length, output_length, hash_ids. */
+ * 2025): one JSON object a line with timestamp (ms), input_length, output_length, hash_ids; and
+ * block (tokens), if it likes. */
 typedef struct trace_request {
     double time; /* seconds */
     int n_input, n_output;
+    int block;              /* tokens, as its line tells; 0: it does not */
     size_t first, n_blocks; /* in trace.blocks */
 } trace_request;
 

@@ -91,6 +91,9 @@ static const char *check_line(json_object *line, trace_request *r) {
     if (!json_object_is_type(json_object_object_get(line, "hash_ids"), json_type_array))
         return "hash_ids must be an array";
     r->time = json_object_get_double(time) / 1000;
+    json_object *block = json_object_object_get(line, "block");
+    if (block && (!get_count(line, "block", &r->block) || r->block == 0))
+        return "block must be a number of tokens";
     return NULL;
 }
 
@@ -98,6 +101,7 @@ static int add_line(reader *in, json_object *line, const trace_request *r) {
     trace *t = in->t;
     json_object *ids = json_object_object_get(line, "hash_ids");
     size_t n = json_object_array_length(ids);
+    if (r->block) t->block = r->block;
     TRY(make_room((void **)&t->requests, &in->request_cap, t->n_requests + 1, sizeof *t->requests));
     TRY(make_room((void **)&t->blocks, &in->block_cap, t->n_blocks + n, sizeof *t->blocks));
     trace_request *to = &t->requests[t->n_requests++];
@@ -143,6 +147,13 @@ static int guess_block(const trace *t) {
     return CACHE_PAGE;
 }
 
+/* Of the same time in the order of lines, which is that of blocks. */
+static int by_time(const void *a, const void *b) {
+    const trace_request *x = a, *y = b;
+    if (x->time != y->time) return x->time < y->time ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
 int trace_read(const char *path, int block, trace *t, icp_error *err) {
     *t = (trace){0};
     FILE *f = fopen(path, "re");
@@ -159,7 +170,9 @@ int trace_read(const char *path, int block, trace *t, icp_error *err) {
         trace_fini(t);
         return rc;
     }
-    t->block = block ? block : guess_block(t);
+    if (block) t->block = block;
+    if (!t->block) t->block = guess_block(t);
+    qsort(t->requests, t->n_requests, sizeof *t->requests, by_time); /* a log notes ends */
     return 0;
 }
 

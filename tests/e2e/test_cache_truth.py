@@ -126,6 +126,31 @@ def test_what_more_memory_would_find(tiny_model):
         assert b'times="4"' in incipit("cache", "stat", "--url", s.url).stdout
 
 
+def test_a_trace_is_replayed(tiny_model, tmp_path):
+    """What the simulator finds in what the server noted is what the server found, in whole blocks."""
+    path = tmp_path / "trace"
+    with serving("-m", tiny_model, "--cache-ram", "64M", "--trace", path) as s:
+        shared = ids("noted", 256)
+        for i in range(20):
+            s.complete(shared + ids(i, 64), max_tokens=3)
+        s.post("/v1/completions", {"prompt": shared, "max_tokens": 2, "stream": True})
+        s.complete(shared + ids(0, 64), max_tokens=3, cache_salt="apart")
+        n_prompt, n_cached = (s.metrics()[f"prompt_tokens{k}_total"] for k in ("", "_cached"))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == 22 and sum(line["input_length"] for line in lines) == n_prompt
+    assert [line["output_length"] for line in lines] == 20 * [3] + [2, 3]
+    assert len({line["hash_ids"][0] for line in lines}) == 2
+    found = json.loads(incipit("sim", "--sizes", "100", "--json", path).stdout)
+    assert found["block"] == 64 and found["requests"] == 22
+    n_blocks = round(found["unbounded"] / 100 * found["blocks"])
+    assert n_blocks == 20 * 4
+    assert n_cached == n_blocks * 64 - 1  # the last token of a prompt is computed in any case
+    log_full = ("-m", tiny_model, "--cache-ram", "64M", "--trace", "/dev/full")
+    with serving(*log_full) as s:  # says so, and serves
+        s.complete(shared, max_tokens=1)
+        assert s.complete(shared, max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
 # ---- walls ----
 
 
