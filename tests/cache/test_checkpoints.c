@@ -265,6 +265,7 @@ static void step(world *w) {
 static world *begin(size_t n_pages, uint64_t seed) {
     cache_opts opts = {.page_size = CELLS_SIZE,
                        .state_size = STATE,
+                       .policy = CACHE_LRU, /* never takes what was just left: the twin knows */
                        .limit = cache_limit_of(CELLS_SIZE, n_pages),
                        .copy = cells_copy};
     world *w = calloc(1, sizeof *w);
