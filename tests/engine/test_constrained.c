@@ -1,5 +1,6 @@
 /* Completions that follow a grammar, through the whole engine: the fake model knows nothing of
  * JSON, so whatever comes out right is the grammar's doing. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -170,6 +171,13 @@ static void stops_and_limits_work_too(void **state) {
 }
 
 /* Greedy and drawn alike, a text depends on its request alone: not on others, not on preemption. */
+static atomic_bool all_are_there;
+
+/* Keeps the engine's thread until all requests have come. */
+static void wait_for_all(void *arg, size_t position, const float *row, size_t n_vocab) {
+    while (!all_are_there) sched_yield();
+}
+
 static void company_changes_nothing(void **state) {
     enum { REQUESTS = 12 };
     bed small;
@@ -181,10 +189,16 @@ static void company_changes_nothing(void **state) {
         icp_request_opts o = wish(g, (uint64_t)i);
         alone[i] = bed_run(&b, &o);
     }
+    icp_request_opts first = bed_greedy(prompt, 1, 0);
+    first.on_logits = wait_for_all;
+    request *gate = bed_submit(&small, &first);
     for (int i = 0; i < REQUESTS; i++) {
         icp_request_opts o = wish(g, (uint64_t)i);
         together[i] = bed_submit(&small, &o);
     }
+    all_are_there = true;
+    result opened = bed_finish(&gate, 1);
+    result_fini(&opened);
     release(g); /* requests refer to it */
     for (int i = 0; i < REQUESTS; i++) {
         result r = bed_finish(&together[i], 1);
