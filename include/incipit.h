@@ -28,12 +28,21 @@ typedef struct icp_adapter { /* LoRA, a GGUF file */
     float scale; /* what it counts where a request says nothing; 0: it does not */
 } icp_adapter;
 
+typedef struct icp_rope {                     /* zero: what the file says */
+    const char *scaling;                      /* "none", "linear" or "yarn" */
+    double factor;                            /* the context grows by it */
+    double base;                              /* of the frequencies */
+    int n_ctx_orig;                           /* the context before scaling */
+    double beta_fast, beta_slow, attn_factor; /* of YaRN */
+} icp_rope;
+
 typedef struct icp_model_opts {
     const char *isa; /* NULL: the best; an unusable one is ICP_EUNSUPPORTED */
     const char *kv;  /* "f16" (default), "bf16", "q8_0" or "f32" (default where nothing is kept:
                       * of a model that sees whole texts) */
-    size_t n_ctx;    /* 0: as trained */
-    int n_threads;   /* 0: one for each processor this process may use */
+    size_t n_ctx;    /* 0: as trained, or what rope is scaled to */
+    icp_rope rope;
+    int n_threads; /* 0: one for each processor this process may use */
     void (*progress)(void *arg, double done);
     void *progress_arg;
     bool pin_threads; /* each to a processor of its own; ICP_EINVALID: there are fewer */

@@ -90,8 +90,16 @@ static const char *const pooling_names[] = {[MODEL_POOL_NONE] = "none",
                                             [MODEL_POOL_LAST] = "last"};
 
 static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts, icp_error *err) {
+    const icp_rope *rope = &opts->rope;
     model_opts mo = {.n_ctx = opts->n_ctx,
                      .lock = opts->lock,
+                     .rope = {.scaling = rope->scaling,
+                              .factor = rope->factor,
+                              .base = rope->base,
+                              .n_ctx_orig = rope->n_ctx_orig,
+                              .beta_fast = rope->beta_fast,
+                              .beta_slow = rope->beta_slow,
+                              .magnitude = rope->attn_factor},
                      .pool = m->pool,
                      .progress = opts->progress,
                      .progress_arg = opts->progress_arg};

@@ -58,6 +58,10 @@ typedef struct model_options {
     int ctx;
     bool pin, lock;
     cli_list lora;
+    const char *rope_scaling;
+    float rope_scale, rope_freq_scale, rope_freq_base;
+    float yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
+    int yarn_orig_ctx;
 } model_options;
 #define CLI_OPTION_MODEL(o)                                                                        \
     {                                                                                              \
@@ -70,6 +74,26 @@ typedef struct model_options {
         0, "lora", "FILE[:SCALE]", "a LoRA adapter, a GGUF file; may be given several times",      \
             OPTION_LIST, &(o).lora, 0, 0                                                           \
     }
+/* Named as llama-server's. */
+/* clang-format off */
+#define CLI_OPTIONS_ROPE(o)                                                                        \
+    {0, "rope-scaling", "TYPE", "how the context is extended: none, linear or yarn (the file's)",  \
+     OPTION_TEXT, &(o).rope_scaling, 0, 0},                                                        \
+    {0, "rope-scale", "N", "the context grows by N (the file's)",                                  \
+     OPTION_FLOAT, &(o).rope_scale, 1e-3, 1e6},                                                    \
+    {0, "rope-freq-scale", "N", "the same by 1/N",                                                 \
+     OPTION_FLOAT, &(o).rope_freq_scale, 1e-6, 1e3},                                               \
+    {0, "rope-freq-base", "N", "base of the frequencies (the file's)",                             \
+     OPTION_FLOAT, &(o).rope_freq_base, 1, 1e12},                                                  \
+    {0, "yarn-orig-ctx", "N", "context before scaling (the file's)",                               \
+     OPTION_INT, &(o).yarn_orig_ctx, 1, 1 << 28},                                                  \
+    {0, "yarn-beta-fast", "N", "YaRN: more turns over it stay as they are (32)",                   \
+     OPTION_FLOAT, &(o).yarn_beta_fast, 1e-3, 1e6},                                                \
+    {0, "yarn-beta-slow", "N", "YaRN: fewer turns over it are scaled (1)",                         \
+     OPTION_FLOAT, &(o).yarn_beta_slow, 1e-3, 1e6},                                                \
+    {0, "yarn-attn-factor", "N", "factor of the attention's magnitude (1)",                        \
+     OPTION_FLOAT, &(o).yarn_attn_factor, 1e-3, 1e3}
+/* clang-format on */
 #define CLI_OPTIONS_COMPUTE(o)                                                                     \
     CLI_OPTION_LORA(o),                                                                            \
         {'t', "threads", "N", "threads (all processors)", OPTION_INT, &(o).threads, 1, 512},       \

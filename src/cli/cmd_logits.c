@@ -65,6 +65,7 @@ int cmd_logits(int argc, char **argv) {
     const cli_option options[] = {
         CLI_OPTION_MODEL(o),
         CLI_OPTIONS_COMPUTE(o),
+        CLI_OPTIONS_ROPE(o),
         {'c', "ctx", "N", "context in tokens (as the model was trained)", OPTION_INT, &o.ctx, 1, 0},
         {0, "chunk", "N", "tokens of the prompt that are computed at once", OPTION_INT, &eo.chunk,
          1, 4096},

@@ -228,7 +228,8 @@ int cmd_perplexity(int argc, char **argv) {
         {0, "save-base", "FILE", "write the log-probabilities, to compare with later", OPTION_TEXT,
          &save, 0, 0},
         {0, "kl", "FILE", "compare with such a file, on its text", OPTION_TEXT, &base, 0, 0},
-        CLI_OPTIONS_COMPUTE(o)};
+        CLI_OPTIONS_COMPUTE(o),
+        CLI_OPTIONS_ROPE(o)};
     cli_parse(
         &(cli_usage){
             "perplexity", "",

@@ -54,6 +54,7 @@ int cmd_serve(int argc, char **argv) {
         {0, "max-queued", "N", "requests that may wait; more are answered 429 (1024)", OPTION_INT,
          &max_queued, 1, 1 << 20},
         CLI_OPTIONS_COMPUTE(o),
+        CLI_OPTIONS_ROPE(o),
         {0, "cache-ram", "SIZE",
          "memory for all but the model: cache and requests (half of what is free)", OPTION_SIZE,
          &s.engine.cache_limit, 0, 0},

@@ -194,6 +194,7 @@ int cmd_verify(int argc, char **argv) {
         CLI_OPTION_MODEL(mo),
         {'n', "tokens", "N", "length of the text (150)", OPTION_INT, &o.n_tokens, 16, 4096},
         CLI_OPTION_LORA(mo),
+        CLI_OPTIONS_ROPE(mo),
         {0, "full", NULL, "every combination on every instruction set", OPTION_FLAG, &o.full, 0, 0},
         {0, "isa", "NAME", "this instruction set only", OPTION_TEXT, &mo.isa, 0, 0},
         {0, "kv", "TYPE", "format of keys and values: f16, bf16, q8_0 or f32 (f16)", OPTION_TEXT,

@@ -79,13 +79,25 @@ void cli_model_opts_fini(icp_model_opts *opts) {
     opts->n_adapters = 0;
 }
 
+static icp_rope rope_of(const model_options *o) {
+    double factor = (double)o->rope_scale;
+    return (icp_rope){.scaling = o->rope_scaling,
+                      .factor = o->rope_freq_scale > 0 ? 1 / (double)o->rope_freq_scale : factor,
+                      .base = (double)o->rope_freq_base,
+                      .n_ctx_orig = o->yarn_orig_ctx,
+                      .beta_fast = (double)o->yarn_beta_fast,
+                      .beta_slow = (double)o->yarn_beta_slow,
+                      .attn_factor = (double)o->yarn_attn_factor};
+}
+
 int cli_model_opts(const model_options *o, icp_model_opts *out, icp_error *err) {
     *out = (icp_model_opts){.isa = o->isa,
                             .kv = o->kv,
                             .n_threads = o->threads,
                             .pin_threads = o->pin,
                             .lock = o->lock,
-                            .n_ctx = (size_t)MAX(o->ctx, 0)};
+                            .n_ctx = (size_t)MAX(o->ctx, 0),
+                            .rope = rope_of(o)};
     icp_adapter *adapters = mem_zero(o->lora.n + 1, sizeof *adapters);
     if (!adapters) return error_set(err, ICP_ENOMEM, "out of memory");
     out->adapters = adapters;

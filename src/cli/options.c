@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 40 };
+enum { MAX_OPTIONS = 64 };
 
 int cli_say(const char *format, ...) {
     va_list args;

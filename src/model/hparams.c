@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REQUIRED = -1, UNSAID = -2, MAX_LAYERS = 1024, KEY = 160 };
+enum { REQUIRED = -1, UNSAID = -2, MAX_LAYERS = 1024, MAX_CONTEXT = 1 << 28, KEY = 160 };
 
 typedef struct reader {
     const gguf *g;
     const char *arch;
+    const model_rope *wish;
     icp_error *err;
 } reader;
 
@@ -58,6 +59,19 @@ static int read_double(const reader *r, const char *key, double low, double high
     if (*out >= low && *out <= high) return 0;
     return error_set(r->err, ICP_EFORMAT, "%s is %g; it must be between %g and %g", full, *out, low,
                      high);
+}
+
+/* The same, unless the caller wants another number: a wish that is not 0. */
+static int read_wished(const reader *r, const char *key, double low, double high, double missing,
+                       double wish, double *out) {
+    TRY(read_double(r, key, low, high, missing, out));
+    if (wish == 0) return 0;
+    if (!(wish >= low && wish <= high))
+        return error_set(r->err, ICP_EINVALID,
+                         "%s was asked to be %g; it must be between %g and %g", key, wish, low,
+                         high);
+    *out = wish;
+    return 0;
 }
 
 static int read_float(const reader *r, const char *key, double low, double high, double missing,
@@ -299,8 +313,10 @@ static double yarn_magnitude(double factor, double multiplier) {
  * of the magnitude moves from the angles to the scale of queries. */
 static int read_yarn(const reader *r, hparams *h, rope_params *rope) {
     double multiplier;
-    TRY(read_double(r, "rope.scaling.yarn_beta_fast", 0, 1e6, 32, &rope->beta_fast));
-    TRY(read_double(r, "rope.scaling.yarn_beta_slow", 0, 1e6, 1, &rope->beta_slow));
+    TRY(read_wished(r, "rope.scaling.yarn_beta_fast", 0, 1e6, 32, r->wish->beta_fast,
+                    &rope->beta_fast));
+    TRY(read_wished(r, "rope.scaling.yarn_beta_slow", 0, 1e6, 1, r->wish->beta_slow,
+                    &rope->beta_slow));
     TRY(read_double(r, "rope.scaling.yarn_log_multiplier", 0, 1e3, 0, &multiplier));
     if (h->arch->latent) multiplier *= 10;
     double of_angles = h->arch->latent && multiplier != 0 ? multiplier : 1;
@@ -312,35 +328,88 @@ static int read_yarn(const reader *r, hparams *h, rope_params *rope) {
     return 0;
 }
 
-static int read_rope(const reader *r, hparams *h) {
+static int find_scaling(const reader *r, gguf_str type, enum rope_scaling *out) {
+    static const char *const names[] = {[SCALING_NONE] = "none",
+                                        [SCALING_LINEAR] = "linear",
+                                        [SCALING_YARN] = "yarn",
+                                        [SCALING_LONG] = "longrope"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        if (strlen(names[i]) != type.len || memcmp(names[i], type.data, type.len)) continue;
+        *out = (enum rope_scaling)i;
+        return 0;
+    }
+    bool dynamic = type.len == 7 && !memcmp(type.data, "dynamic", 7);
+    return error_set(r->err, ICP_EUNSUPPORTED,
+                     "RoPE scaling \"%.*s\" is not supported%s; supported: none, linear, yarn, "
+                     "longrope, and factors in rope_freqs.weight",
+                     (int)MIN(type.len, (size_t)64), type.data,
+                     dynamic
+                         ? " (it changes with the length of a text, so that what is cached of a "
+                           "short one would be wrong)"
+                         : "");
+}
+
+/* What the file says, or the caller. A factor without a type is linear, as ever. */
+static int read_scaling(const reader *r, rope_params *rope) {
     char full[KEY];
-    rope_params *rope = &h->rope[0];
-    TRY(read_double(r, "rope.freq_base", 1, 1e12, 10000, &rope->base));
-    TRY(read_double(r, "rope.scaling.attn_factor", 1e-3, 1e3, 1, &rope->magnitude));
-    TRY(read_double(r, "rope.scaling.factor", 1e-6, 1e6, 1, &rope->factor));
-    TRY(read_int(r, "rope.scaling.original_context_length", 1, 1 << 28, h->n_ctx_train,
-                 &rope->n_ctx_orig));
+    const char *wish = r->wish->scaling;
+    bool has_factors = gguf_find_tensor(r->g, "rope_factors_long.weight") != NULL;
     find_value(r, "rope.scaling.type", full);
     gguf_str type = gguf_string(r->g, full);
-    static const struct {
-        const char *name;
-        enum rope_scaling scaling;
-    } kinds[] = {{"none", SCALING_NONE},
-                 {"linear", SCALING_LINEAR},
-                 {"yarn", SCALING_YARN},
-                 {"longrope", SCALING_LONG}};
-    size_t kind = 0;
-    while (type.data && kind < COUNT_OF(kinds) &&
-           (strlen(kinds[kind].name) != type.len || memcmp(kinds[kind].name, type.data, type.len)))
-        kind++;
-    if (kind == COUNT_OF(kinds))
+    rope->scaling = SCALING_LINEAR;
+    if (type.data) TRY(find_scaling(r, type, &rope->scaling));
+    if (has_factors) rope->scaling = SCALING_LONG;
+    if (!wish) return 0;
+    TRY(find_scaling(r, (gguf_str){wish, strlen(wish)}, &rope->scaling));
+    if (has_factors || rope->scaling == SCALING_LONG)
         return error_set(r->err, ICP_EUNSUPPORTED,
-                         "RoPE scaling \"%.*s\" is not supported; supported: none, linear, yarn, "
-                         "longrope, and factors in rope_freqs.weight",
-                         (int)MIN(type.len, (size_t)64), type.data);
-    rope->scaling = kinds[kind].scaling;
-    if (gguf_find_tensor(r->g, "rope_factors_long.weight")) rope->scaling = SCALING_LONG;
+                         "RoPE scaling \"longrope\" lies in the factors that a file has or has "
+                         "not: it can be neither chosen nor changed");
+    if (rope->scaling != SCALING_NONE && rope->factor == 1)
+        return error_set(
+            r->err, ICP_EINVALID,
+            "RoPE scaling \"%s\" by a factor of 1 changes nothing; say by how much the "
+            "context is to grow",
+            wish);
+    return 0;
+}
+
+/* How far the context reaches. A base of the caller's own may be good for any. */
+static void set_context(const reader *r, hparams *h) {
+    const rope_params *rope = &h->rope[0];
+    const model_rope *wish = r->wish;
+    double scaled = h->n_ctx_train;
+    bool scales = rope->scaling == SCALING_LINEAR || rope->scaling == SCALING_YARN;
+    if (scales && (wish->factor > 0 || wish->scaling))
+        scaled = fmax(scaled, rope->n_ctx_orig * rope->factor);
+    h->n_ctx_scaled = (int)fmin(scaled, MAX_CONTEXT);
+    h->n_ctx_most = wish->base > 0 ? MAX_CONTEXT : h->n_ctx_scaled;
+}
+
+static int check_wishes(const reader *r, const hparams *h) {
+    const model_rope *w = r->wish;
+    bool any = w->scaling || w->factor != 0 || w->base != 0 || w->n_ctx_orig || w->beta_fast != 0 ||
+               w->beta_slow != 0 || w->magnitude != 0;
+    if (!any || h->rope[0].n_rot || h->rope[1].n_rot) return 0;
+    return error_set(r->err, ICP_EUNSUPPORTED,
+                     "architecture %s does not rotate positions: there is no RoPE to change",
+                     r->arch);
+}
+
+static int read_rope(const reader *r, hparams *h) {
+    rope_params *rope = &h->rope[0];
+    double magnitude, linear, orig;
+    TRY(read_wished(r, "rope.freq_base", 1, 1e12, 10000, r->wish->base, &rope->base));
+    TRY(read_double(r, "rope.scaling.attn_factor", 1e-3, 1e3, 1, &magnitude));
+    TRY(read_double(r, "rope.scale_linear", 1e-6, 1e6, 1, &linear)); /* in old files */
+    TRY(read_wished(r, "rope.scaling.factor", 1e-6, 1e6, linear, r->wish->factor, &rope->factor));
+    TRY(read_wished(r, "rope.scaling.original_context_length", 1, MAX_CONTEXT, h->n_ctx_train,
+                    r->wish->n_ctx_orig, &orig));
+    rope->n_ctx_orig = (int)orig;
+    rope->magnitude = magnitude * (r->wish->magnitude > 0 ? r->wish->magnitude : 1);
+    TRY(read_scaling(r, rope));
     if (rope->scaling == SCALING_YARN) TRY(read_yarn(r, h, rope));
+    set_context(r, h);
 
     rope_params *local = &h->rope[1];
     double base = (double)h->arch->window_rope_base;
@@ -348,7 +417,7 @@ static int read_rope(const reader *r, hparams *h) {
     *local = (rope_params){.base = base, .factor = 1, .magnitude = 1};
     for (int i = 0; i < h->n_layer; i++)
         if (h->layers[i].n_rot) h->rope[h->layers[i].rope].n_rot = h->layers[i].n_rot;
-    return 0;
+    return check_wishes(r, h);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
@@ -393,7 +462,7 @@ static bool read_causal(const reader *r, const arch *a) {
 static int read_all(const reader *r, hparams *h) {
     int pooling;
     TRY(read_int(r, "embedding_length", 1, 1 << 17, REQUIRED, &h->n_embd));
-    TRY(read_int(r, "context_length", 1, 1 << 28, REQUIRED, &h->n_ctx_train));
+    TRY(read_int(r, "context_length", 1, MAX_CONTEXT, REQUIRED, &h->n_ctx_train));
     TRY(read_attention(r, h));
     TRY(read_feed_forward(r, h));
     TRY(read_rope(r, h));
@@ -412,21 +481,21 @@ bool model_is_embedder(const gguf *g, bool *causal) {
     const arch *a = name.data ? arch_find(name.data, name.len) : NULL;
     *causal = true;
     if (!a) return false;
-    reader r = {g, a->name, NULL};
+    reader r = {.g = g, .arch = a->name};
     *causal = read_causal(&r, a);
     if (a->encoder) return true;
     return find_value(&r, "pooling_type", full) &&
            gguf_uint(g, full, MODEL_POOL_NONE) != MODEL_POOL_NONE;
 }
 
-int hparams_read(const gguf *g, hparams *h, icp_error *err) {
+int hparams_read(const gguf *g, const model_rope *wish, hparams *h, icp_error *err) {
     int n_next;
     *h = (hparams){0};
     TRY(find_arch(g, h, err));
     gguf_str name = gguf_string(g, "general.name");
     snprintf(h->name, sizeof h->name, "%.*s", (int)MIN(name.len, sizeof h->name - 1),
              name.data ? name.data : "");
-    reader r = {g, h->arch->name, err};
+    reader r = {g, h->arch->name, wish, err};
     TRY(read_int(&r, "block_count", 1, MAX_LAYERS, REQUIRED, &h->n_layer));
     TRY(read_int(&r, "nextn_predict_layers", 0, h->n_layer - 1, 0, &n_next));
     h->n_layer -= n_next; /* layers that guess further tokens are not used */

@@ -69,7 +69,7 @@ static void fill_info(model *m, const gguf *g, const model_opts *opts) {
                            .name = h->name,
                            .n_vocab = (size_t)h->n_vocab,
                            .n_ctx_train = (size_t)h->n_ctx_train,
-                           .n_ctx = opts->n_ctx ? opts->n_ctx : (size_t)h->n_ctx_train,
+                           .n_ctx = opts->n_ctx,
                            .n_layer = (size_t)h->n_layer,
                            .n_embd = (size_t)h->n_embd,
                            .n_head = (size_t)h->layers->n_head,
@@ -131,14 +131,24 @@ static int prepare(model *m, icp_error *err) {
                : 0;
 }
 
-static int open_model(model *m, const gguf *g, const model_opts *opts, icp_error *err) {
+static int choose_context(const hparams *h, size_t *n_ctx, icp_error *err) {
+    if (*n_ctx == 0) *n_ctx = (size_t)h->n_ctx_scaled;
+    if (*n_ctx <= (size_t)h->n_ctx_most) return 0;
+    if (h->n_ctx_scaled > h->n_ctx_train)
+        return error_set(err, ICP_EINVALID, "a context of %zu was asked for; RoPE is scaled to %d",
+                         *n_ctx, h->n_ctx_scaled);
+    return error_set(err, ICP_EINVALID,
+                     "a context of %zu was asked for; the model was trained for %d, which only "
+                     "scaling RoPE extends",
+                     *n_ctx, h->n_ctx_train);
+}
+
+static int open_model(model *m, const gguf *g, const model_opts *wanted, icp_error *err) {
+    model_opts with = *wanted, *opts = &with;
     uint8_t fingerprint[16];
-    TRY(hparams_read(g, &m->h, err));
+    TRY(hparams_read(g, &opts->rope, &m->h, err));
     TRY(read_vocab_size(g, &m->h, err));
-    if (opts->n_ctx > (size_t)m->h.n_ctx_train)
-        return error_set(err, ICP_EINVALID,
-                         "a context of %zu was asked for; the model was trained for %d",
-                         opts->n_ctx, m->h.n_ctx_train);
+    TRY(choose_context(&m->h, &opts->n_ctx, err));
     if (m->h.arch->encoder && !opts->embed)
         return error_set(err, ICP_EUNSUPPORTED,
                          "architecture %s embeds texts; it cannot generate any", m->h.arch->name);

@@ -14,10 +14,21 @@ typedef struct model model; /* weights: immutable after open */
 /* How a text's final states become one vector; numbered as in GGUF. */
 enum model_pooling { MODEL_POOL_NONE, MODEL_POOL_MEAN, MODEL_POOL_FIRST, MODEL_POOL_LAST };
 
+/* What the caller wants of RoPE. Zero: what the file says. */
+typedef struct model_rope {
+    const char *scaling;         /* "none", "linear" or "yarn" */
+    double factor;               /* the context grows by it */
+    double base;                 /* of the frequencies */
+    int n_ctx_orig;              /* the context before scaling */
+    double beta_fast, beta_slow; /* turns over it: frequencies between them are mixed (YaRN) */
+    double magnitude;            /* of cos and sin, times the file's */
+} model_rope;
+
 typedef struct model_opts {
     enum kern_isa isa;
-    enum kern_type kv;                        /* KERN_F16 or KERN_F32 */
-    size_t n_ctx;                             /* positions; 0: what the model was trained with */
+    enum kern_type kv; /* KERN_F16 or KERN_F32 */
+    size_t n_ctx;      /* positions; 0: trained with, or scaled to */
+    model_rope rope;
     bool lock;                                /* the weights stay in memory (mem_lock) */
     bool embed;                               /* rows are final states instead of logits */
     pool *pool;                               /* borrowed, for loading and for every forward pass */

@@ -128,6 +128,8 @@ typedef struct hparams {
     const arch *arch;
     char name[256];
     int n_layer, n_embd, n_vocab, n_ctx_train;
+    int n_ctx_scaled; /* what RoPE is scaled to; n_ctx_train at least */
+    int n_ctx_most;
     int n_expert, n_expert_used, n_ff_expert;
     int n_group, n_group_used; /* of experts */
     enum gating gating;
@@ -150,7 +152,7 @@ typedef struct hparams {
     shape *layers;  /* n_layer */
 } hparams;
 
-int hparams_read(const gguf *g, hparams *out, icp_error *err);
+int hparams_read(const gguf *g, const model_rope *wish, hparams *out, icp_error *err);
 void hparams_fini(hparams *h);
 
 /* ---- weights (weights.c, tensors.c) ---------------------------------------------------------- */

@@ -263,7 +263,7 @@ static void fill_tile(void *arg, int tile, int thread) {
 }
 
 /* What decides logits: the architecture's metadata; tensors by name, type, shape and content; and
- * of the context that was asked for whether it chose the long factors of rope. */
+ * RoPE as the caller wants it, with whether the context chose its long factors. */
 static void take_fingerprint(const loader *l, const hparams *h, uint8_t out[16]) {
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
@@ -288,8 +288,14 @@ static void take_fingerprint(const loader *l, const hparams *h, uint8_t out[16])
     }
     XXH3_128bits_update(&state, l->hashes, (size_t)l->n_tiles * sizeof *l->hashes);
     XXH3_128bits_update(&state, h->arch->name, strlen(h->arch->name) + 1);
-    uint32_t choices[] = {h->rope[0].scaling, l->opts->n_ctx > (size_t)h->rope[0].n_ctx_orig};
-    XXH3_128bits_update(&state, choices, sizeof choices);
+    for (int i = 0; i < 2; i++) {
+        const rope_params *r = &h->rope[i];
+        double numbers[] = {r->scaling,   r->n_rot,     r->base,      r->factor,
+                            r->beta_fast, r->beta_slow, r->magnitude, r->n_ctx_orig};
+        XXH3_128bits_update(&state, numbers, sizeof numbers);
+    }
+    bool is_long = l->opts->n_ctx > (size_t)h->rope[0].n_ctx_orig;
+    XXH3_128bits_update(&state, &is_long, sizeof is_long);
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
     memcpy(out, canonical.digest, 16);

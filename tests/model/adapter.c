@@ -11,32 +11,6 @@ enum { TOKENS = 90, MAX_PAIRS = 128 };
 
 static pool *threads;
 
-typedef struct bytes {
-    uint8_t *data;
-    size_t len;
-} bytes;
-
-static bytes read_golden(const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/models/%s.gguf", getenv("INCIPIT_GOLDEN"), name);
-    FILE *f = fopen(path, "rb");
-    bytes b = {.data = malloc(4 << 20)};
-    if (!f) fail_msg("%s is not there", path);
-    b.len = fread(b.data, 1, 4 << 20, f);
-    fclose(f);
-    return b;
-}
-
-static gguf *open_bytes(bytes b) {
-    char path[32];
-    icp_error err = {0};
-    gguf *g;
-    int fd = file_of(b.data, b.len, path);
-    if (gguf_open(path, &g, &err) < 0) fail_msg("%s", err.text);
-    close(fd);
-    return g;
-}
-
 static model *open_model(const gguf *g, enum kern_isa isa, pool *p) {
     icp_error err = {0};
     model *m;
@@ -266,7 +240,7 @@ static void merged(void **state) {
                                         "gemma4",  "falcon",         "lfm2",          "qwen35",
                                         "cohere2", "falcon-h1"};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
-        bytes b = read_golden(names[i]);
+        bytes b = read_bytes(names[i]);
         gguf *base = open_bytes(b);
         recipe r = recipe_for(base, i + 1);
         bytes a = write_adapter(&r);
@@ -281,7 +255,7 @@ static void merged(void **state) {
 
 /* A file that gguf-py wrote (tests/golden/make/lora.py). */
 static void from_the_converter(void **state) {
-    bytes b = read_golden("llama"), a = read_golden("llama-lora");
+    bytes b = read_bytes("llama"), a = read_bytes("llama-lora");
     gguf *adapter = open_bytes(a);
     compare_merged("llama-lora", b, adapter);
     gguf_close(&adapter);
@@ -332,7 +306,7 @@ static void extend_together(model *m, sequence *s, int32_t (*ids)[TOKENS], uint6
 }
 
 static void check_bits(const char *name, uint64_t seed) {
-    bytes b = read_golden(name);
+    bytes b = read_bytes(name);
     gguf *base = open_bytes(b), *adapters[N_ADAPTERS];
     icp_error err;
     int32_t ids[COMPANY][TOKENS];
@@ -391,7 +365,7 @@ static void bits(void **state) {
 }
 
 static void digests(void **state) {
-    bytes b = read_golden("llama");
+    bytes b = read_bytes("llama");
     gguf *base = open_bytes(b);
     model *m = open_model(base, KERN_SCALAR, threads);
     icp_error err;
@@ -462,7 +436,7 @@ static void refuse(const gguf *base, const recipe *r, const char *sentence) {
 }
 
 static void wrong_files(void **state) {
-    bytes b = read_golden("llama"), other = read_golden("qwen2");
+    bytes b = read_bytes("llama"), other = read_bytes("qwen2");
     gguf *base = open_bytes(b), *qwen2 = open_bytes(other);
     const recipe right = recipe_for(base, 3), foreign = recipe_for(qwen2, 3);
     recipe r = right;
@@ -511,7 +485,7 @@ static void wrong_files(void **state) {
 
 /* One of a pair alone: a model's own file says which tensor it is. */
 static void lonely(void **state) {
-    bytes b = read_golden("llama");
+    bytes b = read_bytes("llama");
     gguf *base = open_bytes(b);
     recipe r = recipe_for(base, 3);
     icp_error err;
@@ -530,7 +504,7 @@ static void lonely(void **state) {
 }
 
 static void mutations(void **state) {
-    bytes b = read_golden("llama");
+    bytes b = read_bytes("llama");
     gguf *base = open_bytes(b);
     recipe r = recipe_for(base, 4);
     bytes a = write_adapter(&r);
@@ -552,7 +526,7 @@ static void mutations(void **state) {
 }
 
 static void no_memory(void **state) {
-    bytes b = read_golden("llama");
+    bytes b = read_bytes("llama");
     gguf *base = open_bytes(b);
     recipe r = recipe_for(base, 4);
     bytes a = write_adapter(&r);

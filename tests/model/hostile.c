@@ -16,22 +16,6 @@ enum { HEADER = 24000, MUTATIONS = 60 };
 
 static pool *threads;
 
-typedef struct bytes {
-    unsigned char *data;
-    size_t len;
-} bytes;
-
-static bytes read_model(const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/models/%s.gguf", getenv("INCIPIT_GOLDEN"), name);
-    FILE *f = fopen(path, "rb");
-    bytes b = {.data = malloc(4 << 20)};
-    assert_non_null(f);
-    b.len = fread(b.data, 1, 4 << 20, f);
-    fclose(f);
-    return b;
-}
-
 /* Opens the bytes as a model; on success runs a few tokens. */
 static int try_model(const bytes *b, icp_error *err) {
     char path[64];
@@ -62,21 +46,10 @@ static int try_model(const bytes *b, icp_error *err) {
     return rc;
 }
 
-static unsigned char *find(const bytes *b, const char *text) {
-    unsigned char *at = memmem(b->data, b->len, text, strlen(text));
-    if (!at) fail_msg("the file has no %s", text);
-    return at;
-}
-
-/* The 32-bit value of a key of an unsigned or float. */
-static void set_value(bytes *b, const char *key, const void *value) {
-    memcpy(find(b, key) + strlen(key) + 4, value, 4);
-}
-
 static void refused(const char *name, const char *key, uint32_t value, const char *sentence) {
-    bytes b = read_model(name);
+    bytes b = read_bytes(name);
     icp_error err;
-    set_value(&b, key, &value);
+    set_number(b, key, &value);
     assert_true(try_model(&b, &err) < 0);
     if (!strstr(err.text, sentence)) fail_msg("%s: \"%s\" lacks \"%s\"", key, err.text, sentence);
     free(b.data);
@@ -107,9 +80,9 @@ static void wrong_numbers(void **state) {
 }
 
 static void renamed(const char *name, const char *from, const char *to, const char *sentence) {
-    bytes b = read_model(name);
+    bytes b = read_bytes(name);
     icp_error err;
-    memcpy(find(&b, from), to, strlen(from));
+    memcpy(find_bytes(b, from), to, strlen(from));
     assert_true(try_model(&b, &err) < 0);
     if (!strstr(err.text, sentence)) fail_msg("%s: \"%s\" lacks \"%s\"", to, err.text, sentence);
     free(b.data);
@@ -123,9 +96,9 @@ static void wrong_names(void **state) {
     renamed("llama", "general.architecture", "general.architectura", "no general.architecture");
     renamed("falcon-h1", "blk.1.ssm_a", "blk.1.ssm_b", "blk.1.ssm_a is missing");
     renamed("gpt-oss", "yarn", "cork", "RoPE scaling \"cork\" is not supported; supported: none");
-    bytes b = read_model("llama");
+    bytes b = read_bytes("llama");
     icp_error err;
-    memcpy(find(&b, "general.architecture") + strlen("general.architecture") + 12, "lhama", 5);
+    memcpy(find_bytes(b, "general.architecture") + strlen("general.architecture") + 12, "lhama", 5);
     assert_int_equal(try_model(&b, &err), ICP_EUNSUPPORTED);
     assert_non_null(strstr(err.text, "\"lhama\" is not supported; supported: llama, "));
     assert_non_null(strstr(err.text, "gemma3"));
@@ -140,7 +113,7 @@ static void mutations(void **state) {
     uint64_t rng = 1;
     int opened = 0;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
-        bytes b = read_model(names[i]), twin = {malloc(b.len), b.len};
+        bytes b = read_bytes(names[i]), twin = {malloc(b.len), b.len};
         for (int round = 0; round < MUTATIONS; round++) {
             icp_error err;
             memcpy(twin.data, b.data, b.len);
@@ -162,7 +135,7 @@ static void mutations(void **state) {
 static void no_memory(void **state) {
     static const char *const names[] = {"qwen2moe", "deepseek2"};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
-        bytes b = read_model(names[i]);
+        bytes b = read_bytes(names[i]);
         icp_error err;
         int rc = -1;
         for (long n = 0; rc < 0; n++) {

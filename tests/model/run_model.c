@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -24,6 +26,40 @@ model *open_golden(const char *name, model_opts opts) {
     gguf_close(&g);
     assert_int_equal(model_reserve(m, 512, 512), 0);
     return m;
+}
+
+bytes read_bytes(const char *name) {
+    enum { MOST = 4 << 20 };
+    char file[128];
+    snprintf(file, sizeof file, "models/%s.gguf", name);
+    FILE *f = fopen(golden_path(file), "rb");
+    bytes b = {.data = malloc(MOST)};
+    if (!f) fail_msg("%s is not there", file);
+    b.len = fread(b.data, 1, MOST, f);
+    fclose(f);
+    return b;
+}
+
+gguf *open_bytes(bytes b) {
+    char path[64];
+    icp_error err = {0};
+    gguf *g;
+    int fd = memfd_create("model", 0);
+    assert_int_equal(write(fd, b.data, b.len), b.len);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (gguf_open(path, &g, &err) < 0) fail_msg("%s", err.text);
+    close(fd);
+    return g;
+}
+
+unsigned char *find_bytes(bytes b, const char *text) {
+    unsigned char *at = memmem(b.data, b.len, text, strlen(text));
+    if (!at) fail_msg("the file has no %s", text);
+    return at;
+}
+
+void set_number(bytes b, const char *key, const void *value) {
+    memcpy(find_bytes(b, key) + strlen(key) + 4, value, 4); /* after the value's kind */
 }
 
 json_object *read_json(const char *name) {

@@ -12,6 +12,18 @@ model *open_golden(const char *name, model_opts opts);
 json_object *read_json(const char *name);
 float *read_floats(const char *name, size_t n);
 
+/* A golden model's bytes, to be changed and opened; the caller frees data. */
+typedef struct bytes {
+    unsigned char *data;
+    size_t len;
+} bytes;
+bytes read_bytes(const char *name);
+gguf *open_bytes(bytes b);
+/* Where a text stands; fails the test when it is not there. */
+unsigned char *find_bytes(bytes b, const char *text);
+/* Changes the 32-bit number that a key has: a float or an integer. */
+void set_number(bytes b, const char *key, const void *value);
+
 typedef struct sequence {
     model *m;
     void *state; /* recurrent models only */
