@@ -194,6 +194,8 @@ typedef struct icp_engine_opts {
 int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out, icp_error *err);
 void icp_engine_close(icp_engine **e);
 void icp_engine_get_stats(icp_engine *e, icp_stats *out);
+/* Tokens of prompt and answer at most: the model's context, or what the cache has room for. */
+size_t icp_engine_get_context(const icp_engine *e);
 
 /* ICP_EINVALID, ICP_ELIMIT (longer than the context or the cache), ICP_EAGAIN (queue full). */
 int icp_submit(icp_engine *e, const icp_request_opts *opts, icp_request **out, icp_error *err);

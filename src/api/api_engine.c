@@ -47,6 +47,10 @@ void icp_engine_get_stats(icp_engine *e, icp_stats *out) {
     engine_get_stats(e->engine, out);
 }
 
+size_t icp_engine_get_context(const icp_engine *e) {
+    return engine_get_context(e->engine);
+}
+
 /* An icp_request is the engine's request under its public name. */
 static request *inside(icp_request *r) {
     return (request *)r;

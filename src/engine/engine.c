@@ -285,6 +285,10 @@ void engine_close(engine **ep) {
     free_parts(e);
 }
 
+size_t engine_get_context(const engine *e) {
+    return request_most_tokens(&e->limits);
+}
+
 /* ---- submitting ------------------------------------------------------------------------------ */
 
 /* Hands r to the thread, unless too many wait. */

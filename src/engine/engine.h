@@ -55,6 +55,7 @@ void request_free(request **r);
 /* As of the last step; requests and waiting as of now. A request is counted as what its first
  * completion ended with. */
 void engine_get_stats(engine *e, icp_stats *out);
+size_t engine_get_context(const engine *e); /* as icp_engine_get_context */
 
 /* Questions and orders about the cache; the engine's thread sees to them between two steps, and the
  * caller waits. As their namesakes in incipit.h. */

@@ -251,6 +251,8 @@ typedef struct request_limits {
     bool embeds; /* the model makes vectors, no text */
 } request_limits;
 
+/* Tokens of prompt and answer (request_opts.c). */
+size_t request_most_tokens(const request_limits *limits);
 /* Checks opts against the limits, with a sentence for the caller (request_opts.c). */
 int request_check(const icp_request_opts *opts, const request_limits *limits, icp_error *err);
 /* Copies all that from's pointers lead to into memory (request_opts.c). ICP_ENOMEM. */

@@ -27,7 +27,7 @@ static size_t cost_of(const engine *e, const icp_request_opts *o) {
 static void set_limits(request *r, sequence *s) {
     const icp_request_opts *o = &r->opts;
     const request_limits *limits = &r->engine->limits;
-    size_t room = MIN(limits->n_ctx, MIN(limits->cache_tokens, limits->quota_tokens)) - o->n_prompt;
+    size_t room = request_most_tokens(limits) - o->n_prompt;
     s->n_tokens = o->n_prompt;
     s->max_new = o->max_tokens < 0 ? room : (size_t)o->max_tokens;
     s->hit_limit = MIN(MIN(o->max_hit, o->n_prompt - 1), s->rows_from);
@@ -170,7 +170,7 @@ void request_unref(request *r) {
 bool request_set_prompt(request *r, const int32_t *prompt, size_t n) {
     icp_request_opts *o = &r->opts;
     const request_limits *limits = &r->engine->limits;
-    size_t most = MIN(limits->n_ctx, MIN(limits->cache_tokens, limits->quota_tokens));
+    size_t most = request_most_tokens(limits);
     size_t least_new = o->max_tokens < 0 ? 1 : (size_t)o->max_tokens;
     if (n + least_new > most) return false;
     if (n > o->n_prompt) {

@@ -86,6 +86,10 @@ static int check_stops(const icp_request_opts *o, size_t n_vocab, icp_error *err
     return check_ids("stop token", o->stop_tokens, o->n_stop_tokens, n_vocab, err);
 }
 
+size_t request_most_tokens(const request_limits *limits) {
+    return MIN(limits->n_ctx, MIN(limits->cache_tokens, limits->quota_tokens));
+}
+
 static int check_length(const icp_request_opts *o, const request_limits *limits, icp_error *err) {
     size_t most = o->max_tokens < 0 ? 1 : (size_t)o->max_tokens, total = o->n_prompt + most;
     if (total > limits->n_ctx && o->max_tokens <= 1)

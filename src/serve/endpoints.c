@@ -33,8 +33,10 @@ typedef struct listing {
 } listing;
 
 /* The standard has no context length, and clients look for it under different names. */
-static void put_facts(buf *out, const icp_model_info *info) {
-    buf_printf(out, ",\"max_model_len\":%zu,\"context_length\":%zu", info->n_ctx, info->n_ctx);
+static void put_facts(buf *out, const served *m) {
+    const icp_model_info *info = icp_model_get_info(m->model);
+    size_t n_ctx = icp_engine_get_context(m->engine);
+    buf_printf(out, ",\"max_model_len\":%zu,\"context_length\":%zu", n_ctx, n_ctx);
     put_string_member(out, ",\"meta\":{\"architecture\":", info->arch);
     buf_printf(out,
                ",\"n_vocab\":%zu,\"n_ctx_train\":%zu,\"n_embd\":%zu,\"n_params\":%llu,"
@@ -53,7 +55,7 @@ static void put_model(void *arg, const served *m) {
     put_string_member(l->out, "{\"id\":", m->name);
     buf_printf(l->out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"incipit\"",
                (long long)l->server->began);
-    if (loaded) put_facts(l->out, icp_model_get_info(m->model));
+    if (loaded) put_facts(l->out, m);
     if (l->server->shelf)
         buf_printf(l->out, ",\"status\":{\"value\":\"%s\"}",
                    loaded       ? "loaded"
@@ -155,7 +157,7 @@ void tokenize_reply(call *c, json_object *body) {
             buf_printf(out, "%d", ids.id[i]);
     }
     buf_printf(out, "],\"count\":%zu,\"max_model_len\":%zu}", ids.n,
-               icp_model_get_info(model)->n_ctx);
+               icp_engine_get_context(c->on->engine));
     icp_tokens_free(&ids);
     c->reply.status = 200;
 }

@@ -101,7 +101,7 @@ void generation_free(generation **ref) {
 
 /* The prompt must fit. More tokens than the context has room for are as many as it allows. */
 static bool fit(const generation *g, const prompt *p, icp_request_opts *opts, reply *error) {
-    size_t n_ctx = icp_model_get_info(g->call->on->model)->n_ctx;
+    size_t n_ctx = icp_engine_get_context(g->call->on->engine);
     opts->max_tokens = g->opts.max_tokens;
     if (opts->max_tokens < 0 && g->call->server->opts->max_tokens > 0)
         opts->max_tokens = g->call->server->opts->max_tokens;
@@ -131,7 +131,7 @@ static int submit(generation *g, prompt *p, reply *error) {
     int rc = icp_submit(g->call->on->engine, &opts, &p->request, &err);
     if (rc == ICP_EAGAIN && g->n_submitted > g->n_done) return rc;
     if (rc == ICP_ELIMIT) {
-        size_t n_ctx = icp_model_get_info(g->call->on->model)->n_ctx;
+        size_t n_ctx = icp_engine_get_context(g->call->on->engine);
         reply_context_exceeded(error, p->ids.n, n_ctx, err.text);
     } else if (rc < 0) {
         reply_icp_error(error, &err, NULL);

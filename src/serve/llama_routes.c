@@ -25,14 +25,13 @@ static void put_token_text(const icp_model *m, buf *out, const char *before, int
 
 void props_reply(call *c) {
     const served *m = c->on;
-    const icp_model_info *info = icp_model_get_info(m->model);
     const char *source = icp_model_template(m->model), *slash = strrchr(m->path, '/');
     buf *out = &c->reply.body;
     buf_printf(out,
                "{\"default_generation_settings\":{\"id\":0,\"n_ctx\":%zu,\"params\":{"
                "\"temperature\":1.0,\"top_k\":0,\"top_p\":1.0,\"min_p\":0.0,\"n_predict\":-1}},"
                "\"total_slots\":%zu",
-               info->n_ctx, n_slots(c->server));
+               icp_engine_get_context(m->engine), n_slots(c->server));
     put_string_member(out, ",\"model_alias\":", m->name);
     put_string_member(out, ",\"model_path\":", slash ? slash + 1 : m->path);
     put_string_member(out, ",\"chat_template\":", source ? source : "");
@@ -58,7 +57,7 @@ void tokenizer_info_reply(call *c) {
     const char *source = icp_model_template(m);
     buf *out = &c->reply.body;
     buf_printf(out, "{\"tokenizer_class\":\"incipit\",\"model_max_length\":%zu",
-               icp_model_get_info(m)->n_ctx);
+               icp_engine_get_context(c->on->engine));
     put_token_name(m, out, ",\"bos_token\":", icp_token_bos(m));
     put_token_name(m, out, ",\"eos_token\":", icp_token_eos(m));
     buf_puts(out, ",\"pad_token\":null,\"chat_template\":");
@@ -75,7 +74,7 @@ void tokenizer_info_reply(call *c) {
 void slots_reply(call *c) {
     icp_stats stats;
     icp_engine_get_stats(c->on->engine, &stats);
-    size_t n = n_slots(c->server), n_ctx = icp_model_get_info(c->on->model)->n_ctx;
+    size_t n = n_slots(c->server), n_ctx = icp_engine_get_context(c->on->engine);
     if (MHD_lookup_connection_value(c->mhd, MHD_GET_ARGUMENT_KIND, "fail_on_no_slot") &&
         stats.running >= n) {
         reply_error(&c->reply, 503, "no_slot", NULL, "No slot is free.");
@@ -167,6 +166,7 @@ void ollama_show_reply(call *c, json_object *body) {
     put_string_member(out, ",\"template\":", source ? source : "");
     put_string_member(out, ",\"model_info\":{\"general.architecture\":", info->arch);
     buf_printf(out, ",\"general.parameter_count\":%llu,\"%s.context_length\":%zu}}",
-               (unsigned long long)info->n_params, info->arch, info->n_ctx);
+               (unsigned long long)info->n_params, info->arch,
+               icp_engine_get_context(c->on->engine));
     c->reply.status = 200;
 }

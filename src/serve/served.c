@@ -50,13 +50,18 @@ void served_free(served **ref) {
 static void log_loaded(const served *m, double seconds) {
     const icp_model_info *info = icp_model_get_info(m->model);
     icp_stats stats;
+    size_t n_ctx = icp_engine_get_context(m->engine);
     icp_engine_get_stats(m->engine, &stats);
     log_line(LOG_INFO,
              "%s (%s, %.0f M parameters, context %zu, %s, %d threads) loaded in %.1f s; "
              "prefix cache %.0f MiB, of %.0f MiB for all but the model",
-             m->name, info->arch, (double)info->n_params / 1e6, info->n_ctx, info->isa,
-             info->n_threads, seconds, (double)stats.cache_limit / (1 << 20),
-             (double)stats.limit / (1 << 20));
+             m->name, info->arch, (double)info->n_params / 1e6, n_ctx, info->isa, info->n_threads,
+             seconds, (double)stats.cache_limit / (1 << 20), (double)stats.limit / (1 << 20));
+    if (n_ctx < info->n_ctx)
+        log_line(LOG_WARN,
+                 "a request may have %zu tokens, not the model's %zu: the cache has no room "
+                 "for more",
+                 n_ctx, info->n_ctx);
 }
 
 int served_load(served *m, const serve_opts *opts, const icp_engine_opts *engine, icp_error *err) {

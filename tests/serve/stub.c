@@ -406,6 +406,10 @@ void icp_engine_close(icp_engine **ref) {
     *ref = NULL;
 }
 
+size_t icp_engine_get_context(const icp_engine *e) {
+    return STUB_CTX;
+}
+
 void icp_engine_get_stats(icp_engine *e, icp_stats *out) {
     *out = (icp_stats){.running = 3,
                        .waiting = 4,
