@@ -132,9 +132,10 @@ static void set_sizes(engine *e, const engine_opts *opts) {
     e->fixed = count_fixed(e, opts, info->n_vocab);
 }
 
-/* Pages that are followed to tell what other limits would bring: for a thousandth of this one. */
+/* Pages that are followed to tell what other limits would bring: for less than half a percent of
+ * this one. */
 static size_t curve_samples(size_t limit) {
-    enum { LEAST = 64, MOST = 8192, SHARE = 1 << 16 };
+    enum { LEAST = 64, MOST = 8192, SHARE = 1 << 14 };
     return MIN(MAX(limit / SHARE, (size_t)LEAST), (size_t)MOST);
 }
 

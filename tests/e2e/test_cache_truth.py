@@ -119,7 +119,7 @@ def test_what_more_memory_would_find(tiny_model):
             s.complete(prompt, max_tokens=1)
         ratios = s.get("/cache").json["hit_ratio_by_memory"]
         assert list(ratios) == ["0.5", "1", "2", "4"]
-        assert ratios["0.5"] < 0.05 and abs(ratios["2"] - 0.8) < 0.05 and abs(ratios["4"] - 0.8) < 0.05
+        assert ratios["0.5"] < 0.1 and abs(ratios["2"] - 0.8) < 0.1 and abs(ratios["4"] - 0.8) < 0.1
         metrics = own_metrics(s)
         for times, ratio in ratios.items():
             assert abs(metrics[f'hit_ratio_by_memorytimes="{times}"'] - ratio) < 1e-3
