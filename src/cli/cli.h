@@ -98,7 +98,7 @@ typedef struct model_options {
     CLI_OPTION_LORA(o),                                                                            \
         {'t', "threads", "N", "threads (all processors)", OPTION_INT, &(o).threads, 1, 512},       \
         {0,           "isa",                                                                       \
-         "NAME",      "instruction set: scalar, avx2, avxvnni, avx512, vnni, amx (the best)",      \
+         "NAME",      "instruction set: scalar, avx2, ... as info lists them (the best)",          \
          OPTION_TEXT, &(o).isa,                                                                    \
          0,           0},                                                                          \
         {0, "pin", NULL, "bind each thread to a processor", OPTION_FLAG, &(o).pin, 0, 0},          \

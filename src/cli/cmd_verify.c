@@ -134,12 +134,9 @@ static int run_isa(oracle *o, const model_options *mo, const char *isa, bool all
 }
 
 static int run_all(oracle *o, const model_options *mo, bool count, icp_error *err) {
-    const char *const *isas = icp_isas();
-    for (const char *const *isa = isas; *isa; isa++) {
-        if (mo->isa && strcmp(mo->isa, *isa)) continue;
-        bool best = !isa[1] || mo->isa;
-        TRY(run_isa(o, mo, *isa, best || o->full, count, err));
-    }
+    if (mo->isa) return run_isa(o, mo, mo->isa, true, count, err);
+    for (const char *const *isa = icp_isas(); *isa; isa++)
+        TRY(run_isa(o, mo, *isa, !isa[1] || o->full, count, err));
     return 0;
 }
 

@@ -286,6 +286,13 @@ def test_oracle_of_a_tiny_model():
     assert exact("-m", TINY, "-n", 70, "--kv", "f32", "--isa", isas()[-1]) == 5 * 3 * 2 * 3
 
 
+def test_oracle_wants_an_instruction_set_that_is_there():
+    missing = "avx2" if "neon" in isas() else "neon"
+    for isa, how in ("avx3", "is unknown"), (missing, "is not available here"):
+        p = incipit("verify", "-m", TINY, "-n", 16, "--isa", isa)
+        assert f'instruction set "{isa}" {how}' in said(p, 1)
+
+
 def test_oracle_of_the_default_model():
     assert exact("-n", 16, "--isa", isas()[-1]) == 5 * 2 * 2 * 3
 
