@@ -132,8 +132,8 @@ static void exact_when_all_are_followed(void **state) {
 }
 
 static void near_when_few_are(void **state) {
-    compare(512, 800, 12000, 40000, 0.08);
-    compare(2048, 800, 12000, 40000, 0.03);
+    compare(512, 300, 5000, 12000, 0.05);
+    compare(2048, 300, 5000, 12000, 0.02);
 }
 
 static void old_counts_fade(void **state) {
