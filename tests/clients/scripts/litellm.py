@@ -6,7 +6,7 @@
 import asyncio
 
 import litellm
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from check import QUESTION, URL, check
 
@@ -32,7 +32,6 @@ TOOL = {
 
 class River(BaseModel):
     long: bool
-    km: int = Field(ge=1, le=9)
 
 
 for name, way in WAYS.items():
