@@ -65,6 +65,16 @@ static void act_row(enum kern_type type, int k, const float *x, void *row) {
     }
 }
 
+void kern_act_rest(enum kern_type type, int k, const void *row, float *x) {
+    const int8_t *q = row;
+    const bool large = kern_form_of(type) == KERN_FORM_256;
+    for (int i = 0; i < k; i++) {
+        float d = large ? kern_act_blocks256(row, k)[i / 256].d : kern_act_blocks(row, k)[i / 32].d;
+        float taken = d * (float)q[i];
+        x[i] -= taken;
+    }
+}
+
 /* ---- products -------------------------------------------------------------------------------- */
 
 enum { TILE_ROWS = 16 }; /* rows that share an unpacked block of weights */

@@ -81,6 +81,9 @@ void kern_unpack_row(const kern_mat *m, int row, float *out);
 enum kern_form { KERN_FORM_FLOAT, KERN_FORM_32, KERN_FORM_256 };
 enum kern_form kern_form_of(enum kern_type type);
 size_t kern_act_stride(enum kern_type type, int k); /* bytes from one row to the next */
+/* x[i] - d·q[i], rounded twice, in place: what a row that act_row made of x, for an integer type,
+ * leaves of it. As a second row it adds seven bits to the first. */
+void kern_act_rest(enum kern_type type, int k, const void *row, float *x);
 
 /* What a feed-forward layer does between its products. */
 enum kern_activation {

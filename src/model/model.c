@@ -122,7 +122,7 @@ static void widen_for_layer(model *m, const layer *l, const shape *s) {
 }
 
 static int prepare(model *m, icp_error *err) {
-    m->widths = (widths){.latent = (size_t)m->h.rank_q};
+    m->widths = (widths){.latent = (size_t)m->h.rank_q, .thread = product_fine_size()};
     for (int i = 0; i < m->h.n_layer; i++) widen_for_layer(m, &m->w.layers[i], &m->h.layers[i]);
     widen_act(m, &m->w.output, 1);
     widen_act(m, &m->w.layer_proj, 1);
@@ -224,6 +224,9 @@ int model_reserve(model *m, int max_tokens, int max_logits) {
     size_t slots = n * (size_t)h->n_expert_used;
     size_t layer_embd = n * (size_t)h->n_layer * (size_t)h->n_embd_layer * f;
     size_t n_products = (size_t)MAX(2 * h->n_expert, h->arch->latent ? h->layers->n_head : 0);
+    const kern_mat *out = &m->w.output.w;
+    size_t fine =
+        product_is_fine(out) ? 2 * (size_t)max_logits * kern_act_stride(out->type, out->k) : 0;
 #define ROOM(field, size)                                                                          \
     { offsetof(scratch, field), (size) }
     const room rooms[] = {
@@ -239,6 +242,7 @@ int model_reserve(model *m, int max_tokens, int max_logits) {
         ROOM(conv, n * (size_t)h->mixer.channels * f),
         ROOM(inner, n * (size_t)h->mixer.d_inner * f),
         ROOM(act, n * w->act * N_FORMS),
+        ROOM(fine, fine),
         ROOM(low, n * w->low * f),
         ROOM(low_act, n * w->low_act),
         ROOM(low_products, w->low ? 2 * n * N_INPUTS * sizeof(product) : 0),

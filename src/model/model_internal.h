@@ -295,6 +295,7 @@ typedef struct scratch {
     float *norm;                              /* [tokens][n_embd] */
     float *qkv, *mixed, *heads, *latent, *ff; /* [tokens][widths] */
     char *act;                                /* [forms][tokens][act] rows as products take them */
+    char *fine;                               /* [logits][2][…], see product_put_fine */
     float *low;                               /* see adapter.c */
     char *low_act;
     product *low_products;
@@ -396,6 +397,7 @@ struct product {
     size_t out_stride;
     int n_rows;
     bool add;
+    bool fine;      /* rows of act come in pairs, whose results are added; without add */
     int first_tile; /* product_run's own */
 };
 void product_run(const pass *p, product *list, int n); /* as one loop */
@@ -407,6 +409,13 @@ product product_of(const pass *p, const linear *l, float *out, size_t out_stride
 /* Puts row x into every form that the list takes. Products without outputs are passed over. */
 void product_put(const pass *p, linear *const *list, int n, int row, const float *x);
 void product_put_one(const pass *p, linear *l, int row, const float *x);
+/* Logits are where 8 bits of an input cost most (bench/NOTES.md), and few rows have any: inputs of
+ * the output matrix, when its products are of integers, are two rows of 8 bits, the second for what
+ * the first leaves. x is used up. */
+bool product_is_fine(const kern_mat *w);
+void product_put_fine(const pass *p, linear *l, int row, float *x);
+product product_of_fine(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows);
+size_t product_fine_size(void); /* scratch bytes a thread */
 /* Puts row x into the form that w takes, unless that is done. */
 void product_put_form(const pass *p, const kern_mat *w, int row, const float *x,
                       bool done[N_FORMS]);

@@ -3,6 +3,7 @@
 #include "model_internal.h"
 
 enum { GEMM_ROWS = 128, TILES_PER_THREAD = 6 };
+enum { FINE_ROWS = 32, FINE_GROUPS = 8, FINE_OUTPUTS = FINE_GROUPS * KERN_GROUP };
 
 typedef struct product_loop {
     const pass *p;
@@ -19,6 +20,27 @@ static int group_tiles(const product *pr, int groups) {
     return (kern_n_groups(pr->w->n) + groups - 1) / groups;
 }
 
+/* Rows [row, row + n) of a fine product: both halves of an input go through the weights together,
+ * a few groups at a time, and their results are added. */
+static void run_fine(const pass *p, const product *pr, int row, int n, int group, float *both) {
+    const kern_mat *w = pr->w;
+    kern_mat part = {w->type, MIN(FINE_OUTPUTS, w->n - group * KERN_GROUP), w->k,
+                     (char *)w->data + kern_mat_size(w->type, group * KERN_GROUP, w->k)};
+    p->m->kern.gemm(&part, pr->act + 2 * (size_t)row * pr->act_stride, pr->act_stride, 2 * n, both,
+                    FINE_OUTPUTS, false, 0, kern_n_groups(part.n));
+    for (int i = 0; i < n; i++, both += 2 * FINE_OUTPUTS)
+        p->m->kern.add(part.n, both, both + FINE_OUTPUTS,
+                       pr->out + (size_t)(row + i) * pr->out_stride + group * KERN_GROUP);
+}
+
+static void run_fine_tile(const pass *p, const product *pr, int row0, int group0, int group1,
+                          float *both) {
+    int row1 = MIN(row0 + GEMM_ROWS, pr->n_rows);
+    for (int row = row0; row < row1; row += FINE_ROWS)
+        for (int group = group0; group < group1; group += FINE_GROUPS)
+            run_fine(p, pr, row, MIN(FINE_ROWS, row1 - row), group, both);
+}
+
 static void run_tile(void *arg, int tile, int thread) {
     const product_loop *l = arg;
     int low = 0, high = l->n - 1; /* the last product that begins at or before the tile */
@@ -33,6 +55,11 @@ static void run_tile(void *arg, int tile, int thread) {
     int at = tile - pr->first_tile, row0 = at % row_tiles(pr) * GEMM_ROWS;
     int group0 = at / row_tiles(pr) * l->groups;
     int group1 = MIN(group0 + l->groups, kern_n_groups(pr->w->n));
+    if (pr->fine) {
+        void *both = l->p->m->s.thread + (size_t)thread * l->p->m->widths.thread;
+        run_fine_tile(l->p, pr, row0, group0, group1, both);
+        return;
+    }
     l->p->m->kern.gemm(pr->w, pr->act + (size_t)row0 * pr->act_stride, pr->act_stride,
                        MIN(GEMM_ROWS, pr->n_rows - row0), pr->out + (size_t)row0 * pr->out_stride,
                        pr->out_stride, pr->add, group0, group1);
@@ -75,6 +102,24 @@ void product_put_one(const pass *p, linear *l, int row, const float *x) {
     product_put(p, &l, 1, row, x);
 }
 
+bool product_is_fine(const kern_mat *w) {
+    return w->n && kern_form_of(w->type) != KERN_FORM_FLOAT;
+}
+
+size_t product_fine_size(void) {
+    return 2 * FINE_ROWS * FINE_OUTPUTS * sizeof(float);
+}
+
+void product_put_fine(const pass *p, linear *l, int row, float *x) {
+    const kern_mat *w = &l->w;
+    size_t stride = kern_act_stride(w->type, w->k);
+    char *to = p->m->s.fine + 2 * (size_t)row * stride;
+    if (p->adapted) adapter_put(p, &l, 1, row, x, (bool[N_FORMS]){0});
+    p->m->kern.act_row(w->type, w->k, x, to);
+    kern_act_rest(w->type, w->k, to, x);
+    p->m->kern.act_row(w->type, w->k, x, to + stride);
+}
+
 product product_of(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows,
                    bool add) {
     return (product){.w = &l->w,
@@ -85,6 +130,13 @@ product product_of(const pass *p, const linear *l, float *out, size_t out_stride
                      .out_stride = out_stride,
                      .n_rows = n_rows,
                      .add = add};
+}
+
+product product_of_fine(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows) {
+    product pr = product_of(p, l, out, out_stride, n_rows, false);
+    pr.act = p->m->s.fine;
+    pr.fine = true;
+    return pr;
 }
 
 void product_run_one(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows,

@@ -231,6 +231,34 @@ static void activations_round_to_nearest(void **state) {
     }
 }
 
+/* What a row leaves of its numbers, as a row of its own, has seven bits more of them. */
+static void a_second_row_takes_the_rest(void **state) {
+    uint64_t rng = 9;
+    kern kern;
+    kern_init(&kern, KERN_SCALAR);
+    for (int round = 0; round < 200; round++) {
+        enum kern_type type = round % 2 ? KERN_Q4_1 : KERN_Q4_K;
+        int block = format_of(type)->block, k = block * (1 + draw_below(&rng, 8));
+        float *x = make_numbers(&rng, 1, k, false), *rest = aligned((size_t)k * sizeof *rest);
+        float first[2048], second[2048];
+        char *act = make_act(&kern, type, 1, k, x);
+        memcpy(rest, x, (size_t)k * sizeof *rest);
+        kern_act_rest(type, k, act, rest);
+        read_act(type, k, act, first);
+        for (int i = 0; i < k; i++) assert_true(rest[i] == x[i] - first[i]);
+        char *more = make_act(&kern, type, 1, k, rest);
+        read_act(type, k, more, second);
+        for (int b = 0; b < k; b += block) {
+            double amax = 0;
+            for (int i = b; i < b + block; i++) amax = amax > fabs(x[i]) ? amax : fabs(x[i]);
+            for (int i = b; i < b + block; i++) /* half a step, and what floats round */
+                assert_near(x[i], (double)first[i] + (double)second[i],
+                            amax * (0.25 / 127 / 127 * 1.001 + 0x1p-22));
+        }
+        free(x), free(rest), free(act), free(more);
+    }
+}
+
 /* Types share rows exactly when they are of one form, and then their strides are equal. */
 static void forms_differ_in_stride(void **state) {
     for (int i = 0; i < N_TYPES; i++)
@@ -417,6 +445,7 @@ int main(void) {
         cmocka_unit_test(unpacking_equals_ggml),
         cmocka_unit_test(unknown_types_are_unknown),
         cmocka_unit_test(activations_round_to_nearest),
+        cmocka_unit_test(a_second_row_takes_the_rest),
         cmocka_unit_test(forms_differ_in_stride),
         cmocka_unit_test(activations_equal_the_reference),
         cmocka_unit_test(reference_equals_double_precision),
