@@ -22,9 +22,10 @@ static int group_tiles(const product *pr, int groups) {
 
 /* Rows [row, row + n) of a fine product: both halves of an input go through the weights together,
  * a few groups at a time, and their results are added. */
-static void run_fine(const pass *p, const product *pr, int row, int n, int group, float *both) {
+static void run_fine(const pass *p, const product *pr, int row, int n, int group, int n_groups,
+                     float *both) {
     const kern_mat *w = pr->w;
-    kern_mat part = {w->type, MIN(FINE_OUTPUTS, w->n - group * KERN_GROUP), w->k,
+    kern_mat part = {w->type, MIN(n_groups * KERN_GROUP, w->n - group * KERN_GROUP), w->k,
                      (char *)w->data + kern_mat_size(w->type, group * KERN_GROUP, w->k)};
     p->m->kern.gemm(&part, pr->act + 2 * (size_t)row * pr->act_stride, pr->act_stride, 2 * n, both,
                     FINE_OUTPUTS, false, 0, kern_n_groups(part.n));
@@ -38,7 +39,8 @@ static void run_fine_tile(const pass *p, const product *pr, int row0, int group0
     int row1 = MIN(row0 + GEMM_ROWS, pr->n_rows);
     for (int row = row0; row < row1; row += FINE_ROWS)
         for (int group = group0; group < group1; group += FINE_GROUPS)
-            run_fine(p, pr, row, MIN(FINE_ROWS, row1 - row), group, both);
+            run_fine(p, pr, row, MIN(FINE_ROWS, row1 - row), group,
+                     MIN(FINE_GROUPS, group1 - group), both);
 }
 
 static void run_tile(void *arg, int tile, int thread) {

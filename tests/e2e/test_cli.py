@@ -438,12 +438,13 @@ def test_run_in_a_terminal():
 
     # Ctrl-C stops a reply, keeps what there is, and not the program.
     c.send("Count from one to ten thousand, in words.\r")
-    time.sleep(1.5)
+    c.expect(r"words\.\s+\w")
     c.sendintr()
     stopped = t.report()
     assert stopped[0] > second[1]
     # At the prompt it clears the line.
     c.send("nonsense")
+    c.expect("nonsense")
     c.sendintr()
     c.expect("> ")
 
