@@ -251,7 +251,9 @@ static uint64_t converse(const engine_opts *opts, size_t state_size) {
         bed_prompt(talks[i].tokens, talks[i].n, i % 3 ? 150 : 0, (unsigned)i);
     }
     for (int turn = 0; turn < TURNS; turn++) {
+        if (turn % 2) fake_model_stop(b.model); /* all at once, however slowly they come */
         for (int i = 0; i < TALKS; i++) begin_turn(&b, &talks[i], room);
+        if (turn % 2) fake_model_go(b.model);
         for (int i = 0; i < TALKS; i++) end_turn(&talks[i]);
         stats(&b);
     }
