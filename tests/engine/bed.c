@@ -195,3 +195,44 @@ void bed_expect(const icp_request_opts *opts, int choice, outcome *out) {
     }
     sampler_close(&s);
 }
+
+void bed_assert_same(const outcome *a, const outcome *b) {
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->token, b->token, (size_t)a->n * sizeof a->token[0]);
+}
+
+void bed_run_herd(bed *b, int n, size_t n_shared, size_t n_tail) {
+    enum { MOST = 8, LONGEST = 4096 };
+    static int32_t prompt[MOST][LONGEST];
+    static outcome want[MOST];
+    size_t len = n_shared + n_tail;
+    request *r[MOST];
+    assert_true(n <= MOST && len <= LONGEST);
+    fake_model_stop(b->model);
+    for (int i = 0; i < n; i++) {
+        bed_prompt(prompt[i], len, n_shared, (unsigned)i);
+        icp_request_opts o = bed_greedy(prompt[i], len, 1);
+        bed_expect(&o, 0, &want[i]);
+        r[i] = bed_submit(b, &o);
+    }
+    fake_model_go(b->model);
+    for (int i = 0; i < n; i++) {
+        result got = bed_finish(&r[i], 1);
+        bed_assert_same(&got.choice[0], &want[i]);
+        result_fini(&got);
+    }
+}
+
+void bed_open_starving(bed *b, size_t cache_limit) {
+    engine_opts opts = {
+        .model = b->model, .tok = b->tok, .pool = b->pool, .cache_limit = cache_limit};
+    for (long n = 0;; n++) {
+        engine *e = NULL;
+        mem_fail_after(n);
+        int rc = engine_open(&opts, &e, NULL);
+        mem_fail_after(-1);
+        engine_close(&e);
+        if (rc == 0) break;
+        assert_int_equal(rc, ICP_ENOMEM);
+    }
+}

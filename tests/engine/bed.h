@@ -45,6 +45,14 @@ result bed_finish(request **r, int n);
 result bed_run(bed *b, const icp_request_opts *opts);
 void result_fini(result *r);
 
+/* n prompts at once, none of them seen before, that differ in their last n_tail tokens: one token
+ * each, the right one. */
+void bed_run_herd(bed *b, int n, size_t n_shared, size_t n_tail);
+/* Opens further engines of so much memory, the n-th allocation failing, until one opens. */
+void bed_open_starving(bed *b, size_t cache_limit);
+/* The same tokens. */
+void bed_assert_same(const outcome *a, const outcome *b);
+
 /* A prompt of n tokens (words only), the first n_shared the same whatever the seed. */
 void bed_prompt(int32_t *tokens, size_t n, size_t n_shared, unsigned seed);
 /* Neutral options for greedy decoding of n_tokens that no end token stops. */

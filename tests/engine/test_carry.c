@@ -20,18 +20,13 @@ static size_t edge(size_t n) {
     return n / EDGE * EDGE;
 }
 
-static void assert_same(const outcome *a, const outcome *b) {
-    assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->token, b->token, (size_t)a->n * sizeof a->token[0]);
-}
-
 /* Runs a request whose first completion is known. */
 static icp_usage run(bed *b, icp_request_opts o) {
     outcome want;
     bed_expect(&o, 0, &want);
     result got = bed_run(b, &o);
     assert_int_equal(got.error, 0);
-    assert_same(&got.choice[0], &want);
+    bed_assert_same(&got.choice[0], &want);
     icp_usage u = got.usage;
     result_fini(&got);
     return u;
@@ -131,24 +126,9 @@ static void test_limits_of_a_request(void **unused) {
 
 static void test_herd(void **unused) {
     enum { N = 8, SHARED = 4000, TAIL = 50, LEN = SHARED + TAIL };
-    static int32_t prompt[N][LEN];
-    static outcome want[N];
     bed b;
-    request *r[N];
     bed_open_carrying(&b, (engine_opts){.cache_limit = ROOMY}, LARGE);
-    fake_model_stop(b.model);
-    for (unsigned i = 0; i < N; i++) {
-        bed_prompt(prompt[i], LEN, SHARED, i);
-        icp_request_opts o = bed_greedy(prompt[i], LEN, 1);
-        bed_expect(&o, 0, &want[i]);
-        r[i] = bed_submit(&b, &o);
-    }
-    fake_model_go(b.model);
-    for (int i = 0; i < N; i++) {
-        result got = bed_finish(&r[i], 1);
-        assert_same(&got.choice[0], &want[i]);
-        result_fini(&got);
-    }
+    bed_run_herd(&b, N, SHARED, TAIL);
     assert_int_equal(fake_model_counts(b.model).tokens, edge(SHARED) + N * (LEN - edge(SHARED)));
     bed_close(&b);
 }
@@ -166,7 +146,7 @@ static void test_completions_share_their_prompt(void **unused) {
     for (int i = 0; i < N; i++) {
         outcome want;
         bed_expect(&o, i, &want);
-        assert_same(&got.choice[i], &want);
+        bed_assert_same(&got.choice[i], &want);
     }
     result_fini(&got);
     assert_int_equal(fake_model_counts(b.model).tokens,
@@ -191,7 +171,7 @@ static void test_owner_leaves(void **unused) {
     request_cancel(owner);
     fake_model_go(b.model);
     result gone = bed_finish(&owner, 1), got = bed_finish(&waiter, 1);
-    assert_same(&got.choice[0], &want);
+    bed_assert_same(&got.choice[0], &want);
     assert_true(fake_model_counts(b.model).tokens <= LEN + EDGE + 2 * 3);
     result_fini(&gone);
     result_fini(&got);
@@ -350,16 +330,7 @@ static void test_states_are_counted(void **unused) {
 static void test_failing_allocations(void **unused) {
     bed b;
     bed_open_carrying(&b, (engine_opts){0}, LARGE);
-    engine_opts opts = {.model = b.model, .tok = b.tok, .pool = b.pool, .cache_limit = ROOMY};
-    for (long n = 0;; n++) {
-        engine *e = NULL;
-        mem_fail_after(n);
-        int rc = engine_open(&opts, &e, NULL);
-        mem_fail_after(-1);
-        engine_close(&e);
-        if (rc == 0) break;
-        assert_int_equal(rc, ICP_ENOMEM);
-    }
+    bed_open_starving(&b, ROOMY);
     bed_close(&b);
 }
 

@@ -13,11 +13,6 @@
 
 enum { TINY = BED_SMALL + 27000 }; /* about a dozen pages of the fake model */
 
-static void assert_same(const outcome *a, const outcome *b) {
-    assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->token, b->token, (size_t)a->n * sizeof a->token[0]);
-}
-
 static size_t n_pages(bed *b) {
     icp_stats s;
     engine_get_stats(b->engine, &s);
@@ -57,7 +52,7 @@ static void run_crowd(bed *b, crowd *c) {
     for (int i = 0; i < CROWD; i++) {
         result got = bed_finish(&r[i], c->opts[i].n);
         assert_int_equal(got.error, 0);
-        for (int k = 0; k < got.n; k++) assert_same(&got.choice[k], &c->want[i][k]);
+        for (int k = 0; k < got.n; k++) bed_assert_same(&got.choice[k], &c->want[i][k]);
         result_fini(&got);
     }
 }
@@ -98,7 +93,7 @@ static void test_alone_equals_crowd(void **unused) {
     bed_open(&b, (engine_opts){0});
     for (int i = 0; i < CROWD; i++) {
         result got = bed_run(&b, &c.opts[i]);
-        for (int k = 0; k < got.n; k++) assert_same(&got.choice[k], &c.want[i][k]);
+        for (int k = 0; k < got.n; k++) bed_assert_same(&got.choice[k], &c.want[i][k]);
         result_fini(&got);
     }
     bed_close(&b);
@@ -175,7 +170,7 @@ static void test_owner_leaves_waiters_go_on(void **unused) {
     request_free(&owner);
     fake_model_go(b.model);
     result got = bed_finish(&waiter, 1);
-    assert_same(&got.choice[0], &want);
+    bed_assert_same(&got.choice[0], &want);
     assert_true(fake_model_counts(b.model).tokens <= LEN + 10 + 64);
     result_fini(&got);
     bed_close(&b);
@@ -194,7 +189,7 @@ static void test_completions_share_their_prompt(void **unused) {
     for (int i = 0; i < N; i++) {
         outcome want;
         bed_expect(&o, i, &want);
-        assert_same(&got.choice[i], &want);
+        bed_assert_same(&got.choice[i], &want);
     }
     assert_true(fake_model_counts(b.model).tokens <= LEN + N - 1 + N * 4);
     assert_int_equal(got.usage.prompt_tokens, LEN);
@@ -221,7 +216,7 @@ static void test_conversation_goes_on(void **unused) {
     result third = bed_run(&b, &o);
     assert_int_equal(third.usage.cached_tokens, COUNT_OF(prompt) - 1);
     assert_int_equal(third.usage.why.reason, ICP_MISS_NONE);
-    assert_same(&second.choice[0], &third.choice[0]);
+    bed_assert_same(&second.choice[0], &third.choice[0]);
     result_fini(&first);
     result_fini(&second);
     result_fini(&third);
@@ -596,7 +591,7 @@ static void test_not_a_number(void **unused) {
     result broken = bed_finish(&s, 1), whole = bed_finish(&r, 1);
     assert_int_equal(broken.error, ICP_EINVALID);
     assert_int_equal(whole.error, 0);
-    assert_same(&whole.choice[0], &want);
+    bed_assert_same(&whole.choice[0], &want);
     result_fini(&broken);
     result_fini(&whole);
     bed_close(&b);
@@ -625,16 +620,7 @@ static void test_failing_allocations(void **unused) {
         }
         assert_int_equal(rc, ICP_ENOMEM);
     }
-    engine_opts opts = {.model = b.model, .tok = b.tok, .pool = b.pool, .cache_limit = 4 << 20};
-    for (long n = 0;; n++) {
-        engine *e = NULL;
-        mem_fail_after(n);
-        int rc = engine_open(&opts, &e, NULL);
-        mem_fail_after(-1);
-        engine_close(&e);
-        if (rc == 0) break;
-        assert_int_equal(rc, ICP_ENOMEM);
-    }
+    bed_open_starving(&b, 4 << 20);
     bed_close(&b);
 }
 

@@ -14,11 +14,6 @@
 #include "incipit.h"
 #include "schedule.h"
 
-static void assert_same(const outcome *a, const outcome *b) {
-    assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->token, b->token, (size_t)a->n * sizeof a->token[0]);
-}
-
 static icp_usage usage_of(bed *b, icp_request_opts o) {
     result got = bed_run(b, &o);
     icp_usage u = got.usage;
@@ -55,24 +50,9 @@ static icp_stats stats(bed *b) {
 
 static void test_herd(void **unused) {
     enum { N = 8, SHARED = 4000, TAIL = 50, LEN = SHARED + TAIL };
-    static int32_t prompt[N][LEN];
-    static outcome want[N];
     bed b;
-    request *r[N];
     bed_open(&b, (engine_opts){.cache_limit = 8 << 20});
-    fake_model_stop(b.model);
-    for (unsigned i = 0; i < N; i++) {
-        bed_prompt(prompt[i], LEN, SHARED, i);
-        icp_request_opts o = bed_greedy(prompt[i], LEN, 1);
-        bed_expect(&o, 0, &want[i]);
-        r[i] = bed_submit(&b, &o);
-    }
-    fake_model_go(b.model);
-    for (int i = 0; i < N; i++) {
-        result got = bed_finish(&r[i], 1);
-        assert_same(&got.choice[0], &want[i]);
-        result_fini(&got);
-    }
+    bed_run_herd(&b, N, SHARED, TAIL);
     assert_int_equal(fake_model_counts(b.model).tokens, SHARED + N * TAIL);
     bed_close(&b);
 }
@@ -97,7 +77,7 @@ static void test_owner_fails(void **unused) {
     fake_model_go(b.model);
     result failed = bed_finish(&owner, 1), got = bed_finish(&waiter, 1);
     assert_int_equal(failed.error, ICP_EINVALID);
-    assert_same(&got.choice[0], &want);
+    bed_assert_same(&got.choice[0], &want);
     assert_true(fake_model_counts(b.model).tokens <= LEN + 1 + 4);
     result_fini(&failed);
     result_fini(&got);
@@ -128,7 +108,7 @@ static void test_owner_is_preempted(void **unused) {
     request *all[] = {owner, waiter, first};
     for (int i = 0; i < 3; i++) {
         result got = bed_finish(&all[i], 1);
-        assert_same(&got.choice[0], i < 2 ? &want : &want_urgent);
+        bed_assert_same(&got.choice[0], i < 2 ? &want : &want_urgent);
         result_fini(&got);
     }
     stats(&b);
@@ -267,7 +247,7 @@ static void test_public_prefix(void **unused) {
     for (int i = 0; i < 3; i++) {
         o.tenant = names[i];
         result got = bed_run(&b, &o);
-        assert_same(&got.choice[0], &want);
+        bed_assert_same(&got.choice[0], &want);
         assert_int_equal(got.usage.cached_tokens, 128);
         result_fini(&got);
         assert_int_equal(cached(&b, o), LEN - 1);
@@ -336,7 +316,7 @@ static void test_quota_preempts_its_own(void **unused) {
     for (int i = 0; i < N; i++) {
         result got = bed_finish(&r[i], 1);
         assert_int_equal(got.error, 0);
-        assert_same(&got.choice[0], &want[i]);
+        bed_assert_same(&got.choice[0], &want[i]);
         result_fini(&got);
     }
     stats(&b);
@@ -509,7 +489,7 @@ static void test_conversation_cut_anew(void **unused) {
     assert_int_equal(u.respelled, 0);
     next.from_text = true;
     result got = bed_run(&b, &next);
-    assert_same(&got.choice[0], &expected);
+    bed_assert_same(&got.choice[0], &expected);
     assert_int_equal(got.usage.cached_tokens, FIRST + ANSWER - 1);
     assert_int_equal(got.usage.prompt_tokens, n_exact + MORE);
     result_fini(&got);
