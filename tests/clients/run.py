@@ -37,6 +37,7 @@ CLIENTS = [
     ("opencode", "opencode.py", "opencode-ai"),
     ("Qwen Code", "qwen-code.py", "@qwen-code/qwen-code"),
     ("Cline CLI", "cline.py", "cline"),
+    ("Continue CLI", "continue.py", "@continuedev/cli"),
     ("aider", "aider.py", None),
     ("openai (Node)", "openai-node.mjs", "openai"),
     ("@anthropic-ai/sdk (Node)", "anthropic-node.mjs", "@anthropic-ai/sdk"),
@@ -48,17 +49,27 @@ CLIENTS = [
     ("Pydantic AI", "pydantic-ai.py", None),
     ("OpenAI Agents", "openai-agents.py", None),
     ("smolagents", "smolagents.py", None),
+    ("Open WebUI", "open-webui.py", None),
     ("llm", "llm.py", None),
     ("lm-eval", "lm-eval.py", None),
     ("guidellm", "guidellm.py", None),
 ]
 
 
+def block(script):
+    """The block at the head of a Python script."""
+    found = re.search(r"^# /// script\n((?:#.*\n)+?)# ///$", script.read_text(), re.M)
+    return tomllib.loads("\n".join(line[2:] for line in found[1].splitlines()) if found else "")
+
+
 def pins(script):
-    """What the block at the head of a Python script asks for."""
-    block = re.search(r"^# /// script\n((?:#.*\n)+?)# ///$", script.read_text(), re.M)
-    text = "\n".join(line[2:] for line in block[1].splitlines()) if block else ""
-    return tomllib.loads(text).get("dependencies", [])
+    """What it asks for."""
+    return block(script).get("dependencies", [])
+
+
+def overrides(script):
+    """What it asks for in place of what those ask for."""
+    return block(script).get("tool", {}).get("uv", {}).get("override-dependencies", [])
 
 
 def python_of(script):
@@ -89,11 +100,12 @@ def up_to_date(stamp, wanted):
 
 
 def install_python(script):
-    venv, wanted = PROGRAMS / "venv" / script.stem, "\n".join(pins(script))
+    venv, wanted = PROGRAMS / "venv" / script.stem, "\n".join(pins(script) + overrides(script))
     if not wanted or up_to_date(venv / "installed", wanted):
         return
     subprocess.run([UV, "venv", "-q", "--clear", "--python", sys.executable, venv], check=True)
-    subprocess.run([UV, "pip", "install", "-q", "--python", venv, *pins(script)], check=True)
+    command = [UV, "pip", "install", "-q", "--python", venv, "--override", "-", *pins(script)]
+    subprocess.run(command, input="\n".join(overrides(script)), text=True, check=True)
     (venv / "installed").write_text(wanted)
 
 
