@@ -1,4 +1,5 @@
 /* Answers of chats: which tools may be called, and from the engine's events to items of output. */
+#include <stdio.h>
 #include <string.h>
 
 #include "generation.h"
@@ -21,7 +22,8 @@ static json_object *find_tool(json_object *tools, json_object *wanted, reply *er
     size_t n = name && tools ? json_object_array_length(tools) : 0;
     for (size_t i = 0; i < n; i++) {
         json_object *tool = json_object_array_get_idx(tools, i);
-        if (!strcmp(function_name(tool), name)) return tool;
+        const char *named = function_name(tool);
+        if (named && !strcmp(named, name)) return tool;
     }
     if (!name)
         reply_error(error, 400, "missing_field", "tool_choice.function.name",
@@ -67,12 +69,30 @@ static bool choose_allowed(tool_choice *out, json_object *tools, json_object *al
     return ok;
 }
 
+/* Functions have names; what other tools are, templates know. */
+static bool check_tools(json_object *tools, reply *error) {
+    for (size_t i = 0; tools && i < json_object_array_length(tools); i++) {
+        json_object *tool = json_object_array_get_idx(tools, i);
+        char field[64];
+        snprintf(field, sizeof field, "tools[%zu].function.name", i);
+        if (!json_object_is_type(tool, json_type_object))
+            reply_error(error, 400, "invalid_type", "tools",
+                        "Invalid type for 'tools[%zu]': expected an object, got %s.", i,
+                        json_kind(tool));
+        else if (field_get(tool, "function") && !function_name(tool))
+            reply_error(error, 400, "missing_field", field, "Missing field: '%s', a string.",
+                        field);
+        if (error->status) return false;
+    }
+    return true;
+}
+
 bool tool_choice_read(tool_choice *out, json_object *body, reply *error) {
     *out = (tool_choice){0};
     json_object *tools = field_of_type(body, "tools", json_type_array, error);
     json_object *many = field_of_type(body, "parallel_tool_calls", json_type_boolean, error);
     json_object *choice = field_get(body, "tool_choice");
-    if (error->status) return false;
+    if (error->status || !check_tools(tools, error)) return false;
     out->single = many && !json_object_get_boolean(many);
     if (tools && !json_object_array_length(tools)) tools = NULL;
     if (!choice) return choose_by_name(out, tools, "auto", error);

@@ -152,6 +152,15 @@ static void honours_choice(void **state) {
         {ASK("x", TOOLS ",\"parallel_tool_calls\":1"), "\"parallel_tool_calls\""},
         {ASK("x", TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{}}"),
          "\"tool_choice.allowed_tools\""},
+        {ASK("x", "\"tools\":[{\"type\":\"function\",\"function\":{}}],\"tool_choice\":{\"type\":"
+                  "\"function\",\"function\":{\"name\":\"f\"}}"),
+         "\"tools[0].function.name\""},
+        {ASK("x", "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":7}}]"),
+         "\"tools[0].function.name\""},
+        {ASK("x", "\"tools\":[\"f\"]"), "\"tools\""},
+        {ASK("x", "\"tools\":[{\"type\":\"search\"}],\"tool_choice\":{\"type\":\"function\","
+                  "\"function\":{\"name\":\"f\"}}"),
+         "\"tool_choice\""},
     };
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         a = client_post(CHAT, wrong[i][0]);
