@@ -1,7 +1,7 @@
 #include "attend.h"
 
 /* 24 of 32 registers hold sums. */
-enum { TILE_ROWS = 12, TILE_WIDTH = 2 };
+enum { TILE_ROWS = 12, TILE_WIDTH = 2, FEW_WIDTH = 4 };
 #include "attend_lanes.h"
 
 void attend_avx512(const kern_attend *a) {

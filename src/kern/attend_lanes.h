@@ -1,6 +1,6 @@
 /* Attention in terms of lanes.h, compiled once for each instruction set; the definition stands in
  * attend_ref.c. The including file sets the shape of a tile, TILE_ROWS × TILE_WIDTH vectors: the
- * sums that fit the registers.
+ * sums that fit the registers; and FEW_WIDTH, vectors of a tile of few rows.
  *
  * Scores and values are one product, c[i][j] (+)= Σ_k a[i][k]·b[k][j]:
  *
@@ -24,8 +24,10 @@
 #include "ints.h"
 
 enum {
-    PANEL = TILE_WIDTH * LANES, /* columns of a tile */
-    FEW_ROWS = 4,               /* up to here 16-bit numbers are read as they stand */
+    LINE = 64,                     /* bytes of a cache line */
+    PANEL = TILE_WIDTH * LANES,    /* columns of a tile */
+    FEW_ROWS = 4,                  /* up to here 16-bit numbers are read as they stand, */
+    FEW_PANEL = FEW_WIDTH * LANES, /* and memory is what limits: tiles take whole lines */
 };
 
 /* The right side of a product. */
@@ -42,13 +44,15 @@ static inline matrix from(matrix b, int row, int col) {
     return b;
 }
 
+/* To the second level: the first one has room for too few lines that are under way. */
 static inline void fetch(const void *p, intptr_t ahead) {
-    __builtin_prefetch((const char *)((intptr_t)p + ahead));
+    __builtin_prefetch((const char *)((intptr_t)p + ahead), 0, 2);
 }
 
 /* ---- the product ---------------------------------------------------------------------------- */
 
-/* c[i][j] (+)= Σ_k a[i][k]·b[k][j] for up to TILE_ROWS rows, `cols` <= PANEL columns, n steps. */
+/* c[i][j] (+)= Σ_k a[i][k]·b[k][j] for up to TILE_ROWS rows and n steps; cols: FEW_PANEL where
+ * 16-bit numbers are read as they stand, PANEL, or up to LANES. */
 typedef struct product {
     int n_rows, cols, n;
     const float *a; /* rows ROW_STRIDE apart */
@@ -73,14 +77,14 @@ KERN_INLINE void store_some(float *p, lanes x, bool whole, int n) {
     whole ? lanes_store(p, x) : lanes_store_n(p, x, n);
 }
 
-/* Rows [first, first + rows) of a product: all columns when whole, otherwise at most LANES. rows,
- * whole and type are constants wherever this is inlined. */
-KERN_INLINE void tile(int rows, bool whole, enum kern_type type, const product *p, int first) {
+/* Rows [first, first + rows) of a product: `width` vectors of columns when whole, otherwise at most
+ * LANES. All but p and first are constants wherever this is inlined. */
+KERN_INLINE void tile(int rows, int width, bool whole, enum kern_type type, const product *p,
+                      int first) {
     const bool half = type != KERN_F32;
-    const int width = whole ? TILE_WIDTH : 1;
     const float *a = p->a + (size_t)first * ROW_STRIDE;
     float *const *c = p->c + first;
-    lanes sum[TILE_ROWS][TILE_WIDTH], b[TILE_WIDTH];
+    lanes sum[TILE_ROWS][FEW_WIDTH], b[FEW_WIDTH];
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         KERN_UNROLL for (int j = 0; j < width; j++) {
             const float *to = c[i] + j * LANES;
@@ -90,7 +94,7 @@ KERN_INLINE void tile(int rows, bool whole, enum kern_type type, const product *
     for (int k = 0; k < p->n; k++) {
         const float *b32 = (const float *)p->b.data + (size_t)k * p->b.row;
         const uint16_t *b16 = (const uint16_t *)p->b.data + (size_t)k * p->b.row;
-        if (half) fetch(b16, p->b.ahead);
+        for (int j = 0; half && j < width * LANES; j += LINE / 2) fetch(b16 + j, p->b.ahead);
         KERN_UNROLL for (int j = 0; j < width; j++) {
             b[j] = half ? load_some_half(type, b16 + j * LANES, whole, p->cols)
                         : load_some(b32 + j * LANES, whole, p->cols);
@@ -110,22 +114,24 @@ KERN_INLINE void tile(int rows, bool whole, enum kern_type type, const product *
 }
 
 /* Tiles of TILE_ROWS, 4, 3, 2 and 1 rows; of 16-bit numbers there are FEW_ROWS at most. */
-KERN_INLINE void tiles(bool whole, enum kern_type type, const product *p) {
+KERN_INLINE void tiles(int width, bool whole, enum kern_type type, const product *p) {
     int row = 0;
     for (; type == KERN_F32 && row + TILE_ROWS <= p->n_rows; row += TILE_ROWS)
-        tile(TILE_ROWS, whole, type, p, row);
-    for (; row + 4 <= p->n_rows; row += 4) tile(4, whole, type, p, row);
+        tile(TILE_ROWS, width, whole, type, p, row);
+    for (; row + 4 <= p->n_rows; row += 4) tile(4, width, whole, type, p, row);
     int rest = p->n_rows - row;
-    if (rest == 3) tile(3, whole, type, p, row);
-    if (rest == 2) tile(2, whole, type, p, row);
-    if (rest == 1) tile(1, whole, type, p, row);
+    if (rest == 3) tile(3, width, whole, type, p, row);
+    if (rest == 2) tile(2, width, whole, type, p, row);
+    if (rest == 1) tile(1, width, whole, type, p, row);
 }
 
 KERN_INLINE void multiply_type(enum kern_type type, const product *p) {
-    if (p->cols == PANEL)
-        tiles(true, type, p);
+    if (type != KERN_F32 && p->cols == FEW_PANEL)
+        tiles(FEW_WIDTH, true, type, p);
+    else if (p->cols == PANEL)
+        tiles(TILE_WIDTH, true, type, p);
     else
-        tiles(false, type, p);
+        tiles(1, false, type, p);
 }
 
 static void multiply(const product *p) {
@@ -177,8 +183,7 @@ static inline int end_in(const block *b, int row, int page) {
     return n < 0 ? 0 : smaller(n, KERN_PAGE);
 }
 
-/* n_rows × n_cols numbers of a page as the right side of a product; `next` is what the page after
- * it has in the same place. */
+/* n_rows × n_cols numbers of a page as the right side of a product; `next` is read after them. */
 static matrix matrix_of(const block *b, const void *numbers, const void *next, int n_rows,
                         int n_cols) {
     const intptr_t ahead = (intptr_t)next - (intptr_t)numbers;
@@ -195,15 +200,20 @@ static matrix matrix_of(const block *b, const void *numbers, const void *next, i
     return (matrix){b->wide, PANEL, (size_t)n_rows * PANEL, KERN_F32, 0};
 }
 
+static const void *values_of(const kern_attend *a, int page) {
+    return (const char *)a->page[page] + kern_kv_size(a->kv, a->dk, 0);
+}
+
 /* The scores of one page; those of tokens that a row does not see are written and never read. */
 static void score(const block *b, int page, const void *next) {
     const int d = b->a->dk, most = end_in(b, b->n_rows - 1, page);
     matrix keys = matrix_of(b, b->a->page[page], next, d, KERN_PAGE);
-    for (int col = 0; col < most; col += PANEL)
+    const int cols = keys.type == KERN_F32 ? PANEL : FEW_PANEL;
+    for (int col = 0; col < most; col += cols)
         for (int row = 0; row < b->n_rows; row += TILE_ROWS) {
             int end = smaller(row + TILE_ROWS, b->n_rows), first = row;
             while (first < end && end_in(b, first, page) <= col) first++;
-            product p = {.n_rows = end - first, .cols = PANEL, .n = d};
+            product p = {.n_rows = end - first, .cols = cols, .n = d};
             p.a = b->q + (size_t)first * ROW_STRIDE;
             p.b = from(keys, 0, col);
             for (int i = first; i < end; i++)
@@ -270,11 +280,11 @@ static void add_tile(const block *b, const matrix *values, int page, int row, in
 
 static void add_values(const block *b, int page, const void *next) {
     const int d = b->a->dv, most = end_in(b, b->n_rows - 1, page);
-    const size_t keys_sz = kern_kv_size(b->a->kv, b->a->dk, 0);
-    matrix values = matrix_of(b, (const char *)b->a->page[page] + keys_sz,
-                              (const char *)next + keys_sz, most, d);
+    matrix values = matrix_of(b, values_of(b->a, page), next, most, d);
     for (int col = 0, cols; col < d; col += cols) {
-        cols = d - col >= PANEL && col % PANEL == 0 ? PANEL : smaller(d - col, LANES);
+        cols = values.type != KERN_F32 && d - col >= FEW_PANEL ? FEW_PANEL
+               : d - col >= PANEL && col % PANEL == 0          ? PANEL
+                                                               : smaller(d - col, LANES);
         for (int row = 0; row < b->n_rows; row += TILE_ROWS)
             add_tile(b, &values, page, row, smaller(row + TILE_ROWS, b->n_rows), col, cols);
     }
@@ -297,12 +307,13 @@ static void attend(const kern_attend *a) {
         b.n_rows = smaller(a->n_rows - row, BLOCK_ROWS);
         take_rows(&b, row);
         find_pages(&b, &first, &end);
-        for (int i = first; i < end; i++) score(&b, i, a->page[i + 1 < end ? i + 1 : first]);
+        for (int i = first; i < end; i++)
+            score(&b, i, i + 1 < end ? a->page[i + 1] : values_of(a, first));
         for (int i = 0; i < b.n_rows; i++) {
             weigh(b.s + (size_t)i * ROW_STRIDE, b.begin[i], b.end[i], a->softcap, b.out[i]);
             memset(b.out[i] + 2, 0, a->dv * sizeof(float));
         }
-        for (int i = first; i < end; i++) add_values(&b, i, a->page[i + 1 < end ? i + 1 : first]);
+        for (int i = first; i < end; i++) add_values(&b, i, values_of(a, smaller(i + 1, end - 1)));
     }
 }
 

@@ -1,7 +1,7 @@
 #include "attend.h"
 
 /* 24 of 32 registers hold sums; a line of b and a broadcast take five. */
-enum { TILE_ROWS = 6, TILE_WIDTH = 1 };
+enum { TILE_ROWS = 6, TILE_WIDTH = 1, FEW_WIDTH = 1 };
 #include "attend_lanes.h"
 
 void attend_neon(const kern_attend *a) {
