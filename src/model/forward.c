@@ -16,7 +16,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { TILE_ROWS = 4 };
+/* Rows of a tile: neighbours in one thread, which write to the same lines of a page, as long as
+ * there are enough tiles for all. */
+enum { MOST_ROWS = KERN_PAGE / 2, TILES_A_THREAD = 4 };
 
 int pass_find_span(const pass *p, size_t field, int index) {
     int low = 0, high = p->n_spans - 1;
@@ -35,17 +37,19 @@ int pass_find_span(const pass *p, size_t field, int index) {
 typedef struct row_loop {
     const pass *p;
     row_fn *fn;
-    int n;
+    int n, tile_rows;
 } row_loop;
 
 static void run_rows(void *arg, int tile, int thread) {
     const row_loop *l = arg;
-    for (int i = tile * TILE_ROWS; i < MIN((tile + 1) * TILE_ROWS, l->n); i++) l->fn(l->p, i);
+    int first = tile * l->tile_rows;
+    for (int i = first; i < MIN(first + l->tile_rows, l->n); i++) l->fn(l->p, i);
 }
 
 void pass_for_rows(const pass *p, int n, row_fn *fn) {
-    row_loop l = {p, fn, n};
-    pool_run(p->m->pool, (n + TILE_ROWS - 1) / TILE_ROWS, run_rows, &l);
+    int tiles = TILES_A_THREAD * pool_threads(p->m->pool), rows = MIN(n / tiles, MOST_ROWS);
+    row_loop l = {p, fn, n, MAX(rows, 1)};
+    pool_run(p->m->pool, (n + l.tile_rows - 1) / l.tile_rows, run_rows, &l);
 }
 
 void pass_add_bias(const pass *p, int n, float *x, const float *bias) {
