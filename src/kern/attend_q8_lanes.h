@@ -309,20 +309,28 @@ static void find_pages(const group *g, int *first, int *end) {
     *first = at_most(begin / KERN_PAGE, *end);
 }
 
+/* What is read after a page's keys, as a page that has it where that one has keys: the next page,
+ * or the values of the first. */
+static const void *after_keys(const group *g, int page, int first, int end) {
+    if (page + 1 < end) return g->a->page[page + 1];
+    q8_block b = q8_block_at(g->a->page[first], g->a->dk, g->a->dv);
+    return (const char *)g->a->page[first] + ((const char *)b.v - (const char *)b.k);
+}
+
 /* Products go one page ahead of the floats that wait for them. */
 static void attend_group(group *g) {
     const void *const *page = g->a->page;
     int first, end;
     find_pages(g, &first, &end);
-    if (first < end) multiply_keys(g, first, page[first + 1 < end ? first + 1 : first]);
+    if (first < end) multiply_keys(g, first, after_keys(g, first, first, end));
     for (int i = first; i < end; i++) {
-        if (i + 1 < end) multiply_keys(g, i + 1, page[i + 2 < end ? i + 2 : first]);
+        if (i + 1 < end) multiply_keys(g, i + 1, after_keys(g, i + 1, first, end));
         score_page(g, i);
     }
     for (int i = 0; i < g->n_rows; i++) settle_row(g, i);
     if (first < end) weigh_page(g, first);
     for (int i = first; i < end; i++) {
-        multiply_values(g, i, page[i + 1 < end ? i + 1 : first]);
+        multiply_values(g, i, page[at_most(i + 1, end - 1)]);
         if (i + 1 < end) weigh_page(g, i + 1);
         add_values(g, i);
     }
