@@ -39,8 +39,10 @@ typedef struct icp_request_opts {
      * tokens only where the text is complete, and a text that cannot go on ends at once. The
      * request refers to it; log-probabilities are those without it. */
     icp_grammar *grammar;
-    bool embed; /* the prompt's vector is wanted: what a model that embeds is for, and it does
-                 * nothing else (icp_model_info.pooling). With n = 1, max_tokens = 0 */
+    bool embed;    /* the prompt's vector is wanted: what a model that embeds is for, and it does
+                    * nothing else (icp_model_info.pooling). With n = 1, max_tokens = 0 */
+    size_t second; /* with embed: where the second text of a pair begins (icp_tokenize_pair); 0:
+                    * there is none */
 
     /* Of the model's adapters, by number, what each counts: 0, it does not; those that are not
      * listed do not either. NULL: as the model was opened. -1000 to 1000 */

@@ -58,7 +58,12 @@ void icp_model_close(icp_model **m); /* its engines must be closed */
 
 typedef struct icp_model_info {
     const char *arch, *name, *isa, *kv;
-    const char *pooling; /* "mean", "cls", "last" or "none": it embeds texts; NULL: it generates */
+    /* "mean", "cls", "last" or "none": it embeds texts; "rank": it ranks documents, the first
+     * number of a pair's vector is its score; NULL: it generates. */
+    const char *pooling;
+    size_t n_vector; /* numbers of a text's vector ("none": of a token's) */
+    bool
+        whole_texts; /* a token sees what follows, too: no text begins another, nothing is cached */
     size_t n_vocab, n_ctx, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
     uint64_t n_params, n_active;      /* all, and those that a token is multiplied with */
     size_t weights_size, active_size; /* bytes of both, repacked */
@@ -96,6 +101,11 @@ int icp_tokenize(const icp_model *m, const char *text, size_t len, bool special,
 /* Bytes of ids, raw (icp_free). ICP_EINVALID: an id is out of range. */
 int icp_detokenize(const icp_model *m, const int32_t *ids, size_t n, bool keep_special, char **out,
                    size_t *len, icp_error *err);
+/* A query and a document for a model that ranks: in the template of its file, or as the pair that
+ * its vocabulary makes. Nothing of the texts becomes a special token. *second: as icp_request_opts
+ * has it. ICP_EUNSUPPORTED: it makes none. */
+int icp_tokenize_pair(const icp_model *m, const char *query, size_t query_len, const char *document,
+                      size_t document_len, icp_tokens *out, size_t *second, icp_error *err);
 int32_t icp_token_bos(const icp_model *m);
 int32_t icp_token_eos(const icp_model *m);
 

@@ -20,6 +20,7 @@ struct icp_model {
     tokenizer *tok;
     jinja *chat; /* NULL without a template */
     char *template_source;
+    char *rank_template; /* how a query and a document are put to a model that ranks; or NULL */
     chat_style style;
     icp_chat_caps caps;
     icp_error template_error; /* why there is no `chat` although the file has a template */
@@ -40,6 +41,8 @@ struct icp_engine {
 int api_encode(const icp_model *m, const char *text, size_t len, const uint8_t *origin,
                unsigned flags, icp_tokens *out, icp_error *err);
 void api_free_grammars(icp_model *m);
+/* Sets rank_template. ICP_EFORMAT, ICP_ENOMEM. */
+int api_open_rank_template(icp_model *m, const gguf *g, icp_error *err);
 /* Sets style and caps, from the template. ICP_ENOMEM. */
 int api_probe_chat(icp_model *m);
 

@@ -87,7 +87,8 @@ static int open_vocab(icp_model *m, const gguf *g, icp_error *err) {
 static const char *const pooling_names[] = {[MODEL_POOL_NONE] = "none",
                                             [MODEL_POOL_MEAN] = "mean",
                                             [MODEL_POOL_FIRST] = "cls",
-                                            [MODEL_POOL_LAST] = "last"};
+                                            [MODEL_POOL_LAST] = "last",
+                                            [MODEL_POOL_RANK] = "rank"};
 
 static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts, icp_error *err) {
     const icp_rope *rope = &opts->rope;
@@ -122,6 +123,8 @@ static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts,
     m->info.n_ctx_train = info->n_ctx_train;
     m->info.n_layer = info->n_layer;
     m->info.n_embd = info->n_embd;
+    m->info.n_vector = info->n_vector;
+    m->info.whole_texts = !info->causal;
     m->info.n_head = info->n_head;
     m->info.n_head_kv = info->n_head_kv;
     m->info.n_params = info->n_params;
@@ -174,6 +177,7 @@ static int open_all(icp_model *m, const gguf *g, const icp_model_opts *opts, icp
     int rc = open_template(m, g);
     if (rc == 0) rc = api_probe_chat(m);
     if (rc < 0) return error_set(err, rc, "out of memory");
+    TRY(api_open_rank_template(m, g, err));
     copy_string(m->arch, sizeof m->arch, gguf_string(g, "general.architecture"));
     copy_string(m->name, sizeof m->name, gguf_string(g, "general.name"));
     m->info.arch = m->arch;
@@ -221,6 +225,7 @@ void icp_model_close(icp_model **mm) {
     tokenizer_close(&m->tok);
     pool_close(&m->pool);
     mem_free(m->template_source);
+    mem_free(m->rank_template);
     mem_free(m);
 }
 

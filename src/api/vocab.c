@@ -107,6 +107,7 @@ int vocab_from_gguf(const gguf *g, text_vocab *out, arena *a, icp_error *err) {
         .sep = id_at(g, KEY("seperator_token_id")), /* thus spelled */
         .add_bos = flag_at(g, KEY("add_bos_token")),
         .add_eos = flag_at(g, KEY("add_eos_token")),
+        .add_sep = flag_at(g, KEY("add_sep_token")),
         .add_space_prefix = flag_at(g, KEY("add_space_prefix")),
         .lowercase = flag_at(g, KEY("normalizer.lowercase")),
         .strip_accents = flag_at(g, KEY("normalizer.strip_accents")),

@@ -7,6 +7,7 @@
 typedef struct input {
     int32_t *ids;
     size_t n;
+    size_t second; /* of a pair: where its second text begins */
 } input;
 
 static int copy_ids(const icp_tokens *from, input *to, icp_error *err) {
@@ -25,18 +26,43 @@ static int tokenize(const icp_model *m, const char *text, size_t len, input *out
     return rc;
 }
 
-/* What begins with a brace is {"ids": […]} or {"text": "…"}; all else is text. */
+static int tokenize_pair(const icp_model *m, json_object *query, json_object *document, input *out,
+                         icp_error *err) {
+    icp_tokens ids = {0};
+    int rc = icp_tokenize_pair(
+        m, json_object_get_string(query), (size_t)json_object_get_string_len(query),
+        json_object_get_string(document), (size_t)json_object_get_string_len(document), &ids,
+        &out->second, err);
+    if (rc == 0) rc = copy_ids(&ids, out, err);
+    icp_tokens_free(&ids);
+    return rc;
+}
+
+static int read_json(const icp_model *m, json_object *json, input *out, icp_error *err) {
+    json_object *text = json_object_object_get(json, "text"),
+                *query = json_object_object_get(json, "query"),
+                *document = json_object_object_get(json, "document"),
+                *second = json_object_object_get(json, "second");
+    if (json_object_is_type(text, json_type_string))
+        return tokenize(m, json_object_get_string(text), (size_t)json_object_get_string_len(text),
+                        out, err);
+    if (json_object_is_type(query, json_type_string) &&
+        json_object_is_type(document, json_type_string))
+        return tokenize_pair(m, query, document, out, err);
+    if (json_object_is_type(second, json_type_int) && json_object_get_int64(second) > 0)
+        out->second = (size_t)json_object_get_int64(second);
+    return cli_json_ids(json_object_object_get(json, "ids"), icp_model_get_info(m)->n_vocab,
+                        &out->ids, &out->n, err);
+}
+
+/* What begins with a brace is {"ids": […]}, of a pair with "second", where its second text begins;
+ * or {"text": "…"}; or {"query": "…", "document": "…"}; all else is text. */
 static int read_input(const icp_model *m, const buf *in, input *out, icp_error *err) {
-    json_object *json = NULL, *text;
+    json_object *json = NULL;
     if (in->data[strspn(in->data, " \t\r\n")] != '{')
         return tokenize(m, in->data, in->len, out, err);
     TRY(cli_parse_json(in->data, in->len, &json, err));
-    text = json_object_object_get(json, "text");
-    int rc = json_object_is_type(text, json_type_string)
-                 ? tokenize(m, json_object_get_string(text),
-                            (size_t)json_object_get_string_len(text), out, err)
-                 : cli_json_ids(json_object_object_get(json, "ids"), icp_model_get_info(m)->n_vocab,
-                                &out->ids, &out->n, err);
+    int rc = read_json(m, json, out, err);
     json_object_put(json);
     return rc;
 }
@@ -46,9 +72,10 @@ static void print_row(const float *row, size_t n) {
     printf("]");
 }
 
-static void print_json(const icp_event *done, size_t n_tokens, size_t width) {
+static void print_json(const icp_event *done, size_t n_tokens, const icp_model_info *info) {
+    size_t width = info->n_vector;
     if (done->n_vector == width) {
-        printf("{\"embedding\":");
+        printf("{\"%s\":", strcmp(info->pooling, "rank") != 0 ? "embedding" : "scores");
         print_row(done->vector, width);
     } else {
         printf("{\"embeddings\":[");
@@ -69,7 +96,8 @@ static void print_raw(const icp_event *done) {
     }
 }
 
-static int embed(icp_engine *e, const input *in, bool raw, size_t width, icp_error *err) {
+static int embed(icp_engine *e, const input *in, bool raw, const icp_model_info *info,
+                 icp_error *err) {
     icp_request_opts opts;
     icp_request *r;
     icp_event event = {.kind = ICP_EVENT_TOKEN};
@@ -78,12 +106,13 @@ static int embed(icp_engine *e, const input *in, bool raw, size_t width, icp_err
     opts.n_prompt = in->n;
     opts.max_tokens = 0;
     opts.embed = true;
+    opts.second = in->second;
     TRY(icp_submit(e, &opts, &r, err));
     while (event.kind != ICP_EVENT_DONE)
         if (icp_wait(r, -1)) icp_next(r, &event);
     int rc = event.error ? error_set(err, event.error, "%s", icp_strerror(event.error)) : 0;
     if (rc == 0 && raw) print_raw(&event);
-    if (rc == 0 && !raw) print_json(&event, in->n, width);
+    if (rc == 0 && !raw) print_json(&event, in->n, info);
     icp_request_free(&r);
     return rc;
 }
@@ -100,7 +129,8 @@ int cmd_embed(int argc, char **argv) {
         {0, "raw", NULL, "little-endian float32 instead of JSON", OPTION_FLAG, &raw, 0, 0}};
     cli_parse(&(cli_usage){"embed", "< TEXT",
                            "Prints the vector that an embedding model makes of stdin: text, or "
-                           "{\"ids\":[…]}.\nIt is pooled as the file says, and not normalised.",
+                           "{\"ids\":[…]}.\nIt is pooled as the file says, and not normalised. A "
+                           "model that ranks prints the\nscore of {\"query\":…,\"document\":…}.",
                            "example: printf 'Hello world' | incipit embed -m bge-small-en.gguf",
                            options, COUNT_OF(options)},
               argc, argv, &operands, &n_operands);
@@ -113,7 +143,7 @@ int cmd_embed(int argc, char **argv) {
     if (rc == 0) rc = cli_open_model(&o, false, &m, &err);
     if (rc == 0) rc = read_input(m, &text, &in, &err);
     if (rc == 0) rc = icp_engine_open(m, NULL, &e, &err);
-    if (rc == 0) rc = embed(e, &in, raw, icp_model_get_info(m)->n_embd, &err);
+    if (rc == 0) rc = embed(e, &in, raw, icp_model_get_info(m), &err);
     icp_engine_close(&e);
     icp_model_close(&m);
     mem_free(in.ids);

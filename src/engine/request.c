@@ -20,7 +20,7 @@ static size_t cost_of(const engine *e, const icp_request_opts *o) {
     for (size_t i = 0; i < o->n_bans; i++)
         size += sizeof *o->bans + o->bans[i].n * sizeof(int32_t) + AN_ALLOCATION;
     size += (o->tenant ? strlen(o->tenant) : 0) + (o->salt ? strlen(o->salt) : 0);
-    if (o->embed) size += model_vector_size(e->model, o->n_prompt) * sizeof(float);
+    if (o->embed) size += model_vector_room(e->model, o->n_prompt) * sizeof(float);
     return size;
 }
 
@@ -41,16 +41,17 @@ static int follow_grammar(sequence *s, icp_grammar *g) {
 
 static int init_vector(request *r) {
     if (!r->opts.embed) return 0;
-    r->n_vector = model_vector_size(r->engine->model, r->opts.n_prompt);
-    r->vector = arena_alloc(&r->memory, r->n_vector * sizeof *r->vector);
+    const model *m = r->engine->model;
+    size_t room = model_vector_room(m, r->opts.n_prompt);
+    r->n_vector = model_vector_size(m, r->opts.n_prompt);
+    r->vector = arena_alloc(&r->memory, room * sizeof *r->vector);
     return r->vector ? 0 : ICP_ENOMEM;
 }
 
 /* From where on rows of the prompt are wanted. */
 static size_t first_row(const request *r, int choice) {
     const icp_request_opts *o = &r->opts;
-    bool last = model_get_info(r->engine->model)->pooling == MODEL_POOL_LAST;
-    if (o->embed) return last ? o->n_prompt - 1 : 0;
+    if (o->embed) return model_get_info(r->engine->model)->pools_last ? o->n_prompt - 1 : 0;
     bool shown = choice == 0 && (o->on_logits || o->prompt_logprobs);
     return shown && o->logits_from < o->n_prompt ? o->logits_from : SIZE_MAX;
 }

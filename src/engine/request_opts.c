@@ -135,6 +135,11 @@ static int check_purpose(const icp_request_opts *o, const request_limits *limits
     if (o->embed && (o->max_tokens != 0 || o->n != 1 || o->on_logits || o->prompt_logprobs))
         return error_set(err, ICP_EINVALID,
                          "a text is embedded with n = 1 and max_tokens = 0, without logits");
+    if (o->second && (!o->embed || o->second >= o->n_prompt))
+        return error_set(err, ICP_EINVALID,
+                         "the second text begins at token %zu of %zu; only a pair to be ranked has "
+                         "one",
+                         o->second, o->n_prompt);
     return 0;
 }
 

@@ -204,6 +204,7 @@ static int build_spans(engine *e) {
                                      .pages = chain_pages(s->chain),
                                      .state = s->state,
                                      .n_logits = count_rows(s, from, end),
+                                     .second = s->request->opts.second,
                                      .scales = s->request->scales};
     }
     return n ? n : rc;

@@ -13,14 +13,11 @@
 /* ---- the router ---- */
 
 static void to_probabilities(const hparams *h, float *p, int n) {
-    float most = -INFINITY, sum = 0;
     if (h->gating == GATING_SIGMOID) {
         for (int i = 0; i < n; i++) p[i] = 1 / (1 + kern_exp(-p[i]));
-        return;
+    } else {
+        pass_softmax(n, p);
     }
-    for (int i = 0; i < n; i++) most = p[i] > most ? p[i] : most;
-    for (int i = 0; i < n; i++) sum += p[i] = kern_exp(p[i] - most);
-    for (int i = 0; i < n; i++) p[i] /= sum;
 }
 
 /* The greatest of those not yet taken; the lowest index among equals. */

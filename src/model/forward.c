@@ -64,6 +64,13 @@ void pass_norm(const pass *p, int n, const float *x, const norm *w, float *out) 
         m->kern.layer_norm(n, x, w->w, w->b, m->h.norm_eps, out);
 }
 
+void pass_softmax(int n, float *x) {
+    float most = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (int i = 0; i < n; i++) sum += x[i] = kern_exp(x[i] - most);
+    for (int i = 0; i < n; i++) x[i] /= sum;
+}
+
 void pass_activate(const pass *p, const mlp *m, float *gate, float *up) {
     enum kern_activation f = p->m->h.arch->activation;
     int n = m->up.w.n;
@@ -126,6 +133,13 @@ static float *angles(const pass *p, float *table, int rope, int row) {
     return table + ((size_t)rope * rows + (size_t)row) * p->m->widths.rot;
 }
 
+/* Whether it is of the second text of a pair, in a model that tells them apart. */
+static bool is_second(const pass *p, int row, size_t pos) {
+    int span = pass_find_span(p, offsetof(span_plan, first_row), row);
+    size_t second = p->spans[span].second;
+    return p->m->w.token_type[1] && second && pos >= second;
+}
+
 static void embed_row(const pass *p, int row) {
     const model *m = p->m;
     const weights *w = &m->w;
@@ -134,7 +148,8 @@ static void embed_row(const pass *p, int row) {
     int n = m->h.n_embd;
     kern_unpack_row(&w->embd, token_of(p, row), x);
     if (m->h.embd_scale != 1) m->kern.scale(n, x, m->h.embd_scale, x);
-    if (w->token_type) m->kern.add(n, x, w->token_type, x);
+    const float *type = w->token_type[is_second(p, row, pos)];
+    if (type) m->kern.add(n, x, type, x);
     if (w->positions.n) {
         kern_unpack_row(&w->positions, (int)pos, more);
         m->kern.add(n, x, more, x);

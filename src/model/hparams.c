@@ -455,12 +455,35 @@ static int find_arch(const gguf *g, hparams *h, icp_error *err) {
                      (int)MIN(name.len, (size_t)64), name.data, known);
 }
 
+/* How states become vectors. Files of cross-encoders need not say that they rank; a classifier
+ * tells it. */
+static int read_pooling(const reader *r, hparams *h) {
+    const gguf_tensor *scores = gguf_find_tensor(r->g, "cls.output.weight");
+    int pooling, pooled;
+    TRY(read_int(r, "pooling_type", MODEL_POOL_NONE, MODEL_POOL_RANK,
+                 scores ? MODEL_POOL_RANK : MODEL_POOL_NONE, &pooling));
+    h->pooling = h->pooled = (enum model_pooling)pooling;
+    if (pooling != MODEL_POOL_RANK) return 0;
+    if (!scores)
+        return error_set(r->err, ICP_EFORMAT,
+                         "%s.pooling_type is %d, to rank: tensor cls.output.weight is missing",
+                         r->arch, pooling);
+    if (scores->dims[1] < 1 || scores->dims[1] > (uint64_t)h->n_embd)
+        return error_set(r->err, ICP_EFORMAT,
+                         "cls.output.weight has %llu rows; it must have 1 to %d",
+                         (unsigned long long)scores->dims[1], h->n_embd);
+    h->n_scores = (int)scores->dims[1];
+    TRY(read_int(r, "classifier.pooling_type", MODEL_POOL_MEAN, MODEL_POOL_LAST,
+                 h->causal ? MODEL_POOL_LAST : MODEL_POOL_FIRST, &pooled));
+    h->pooled = (enum model_pooling)pooled;
+    return 0;
+}
+
 static bool read_causal(const reader *r, const arch *a) {
     return read_bool(r, "attention.causal", !a->encoder);
 }
 
 static int read_all(const reader *r, hparams *h) {
-    int pooling;
     TRY(read_int(r, "embedding_length", 1, 1 << 17, REQUIRED, &h->n_embd));
     TRY(read_int(r, "context_length", 1, MAX_CONTEXT, REQUIRED, &h->n_ctx_train));
     TRY(read_attention(r, h));
@@ -468,9 +491,8 @@ static int read_all(const reader *r, hparams *h) {
     TRY(read_rope(r, h));
     TRY(read_scales(r, h));
     TRY(read_int(r, "embedding_length_per_layer_input", 0, 1 << 16, 0, &h->n_embd_layer));
-    TRY(read_int(r, "pooling_type", MODEL_POOL_NONE, MODEL_POOL_LAST, MODEL_POOL_NONE, &pooling));
-    h->pooling = (enum model_pooling)pooling;
     h->causal = read_causal(r, h->arch);
+    TRY(read_pooling(r, h));
     h->parallel = read_bool(r, "use_parallel_residual", h->arch->parallel);
     return 0;
 }
@@ -483,7 +505,7 @@ bool model_is_embedder(const gguf *g, bool *causal) {
     if (!a) return false;
     reader r = {.g = g, .arch = a->name};
     *causal = read_causal(&r, a);
-    if (a->encoder) return true;
+    if (a->encoder || gguf_find_tensor(g, "cls.output.weight")) return true;
     return find_value(&r, "pooling_type", full) &&
            gguf_uint(g, full, MODEL_POOL_NONE) != MODEL_POOL_NONE;
 }

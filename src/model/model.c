@@ -79,6 +79,8 @@ static void fill_info(model *m, const gguf *g, const model_opts *opts) {
                            .embeds = opts->embed,
                            .causal = h->causal,
                            .pooling = h->pooling,
+                           .pools_last = h->pooled == MODEL_POOL_LAST,
+                           .n_vector = (size_t)(h->n_scores ? h->n_scores : h->n_embd),
                            .state_size = h->n_state * sizeof(float),
                            .n_params = count_params(g),
                            .page_size = lay_out_page(m)};
@@ -126,6 +128,8 @@ static int prepare(model *m, icp_error *err) {
     for (int i = 0; i < m->h.n_layer; i++) widen_for_layer(m, &m->w.layers[i], &m->h.layers[i]);
     widen_act(m, &m->w.output, 1);
     widen_act(m, &m->w.layer_proj, 1);
+    widen_act(m, &m->w.classifier, 1);
+    widen_act(m, &m->w.scores, 1);
     return rope_init(&m->h, &m->w, m->info.n_ctx, m->rope) < 0
                ? error_set(err, ICP_ENOMEM, "out of memory")
                : 0;
@@ -224,9 +228,9 @@ int model_reserve(model *m, int max_tokens, int max_logits) {
     size_t slots = n * (size_t)h->n_expert_used;
     size_t layer_embd = n * (size_t)h->n_layer * (size_t)h->n_embd_layer * f;
     size_t n_products = (size_t)MAX(2 * h->n_expert, h->arch->latent ? h->layers->n_head : 0);
-    const kern_mat *out = &m->w.output.w;
     size_t fine =
-        product_is_fine(out) ? 2 * (size_t)max_logits * kern_act_stride(out->type, out->k) : 0;
+        MAX((size_t)max_logits * product_fine_row_size(&m->w.output.w),
+            MAX(product_fine_row_size(&m->w.classifier.w), product_fine_row_size(&m->w.scores.w)));
 #define ROOM(field, size)                                                                          \
     { offsetof(scratch, field), (size) }
     const room rooms[] = {
@@ -283,30 +287,5 @@ void model_copy_page(void *arg, void *to, const void *from, int n_tokens) {
             m->kern.kv_copy(m->kv, s->d_k, s->d_v, (char *)to + at, (const char *)from + at,
                             n_tokens);
         }
-    }
-}
-
-size_t model_vector_size(const model *m, size_t n) {
-    return m->info.n_out * (m->h.pooling == MODEL_POOL_NONE ? n : 1);
-}
-
-void model_pool(const model *m, const float *row, size_t i, size_t n, float *out) {
-    size_t d = m->info.n_out;
-    switch (m->h.pooling) {
-    case MODEL_POOL_NONE:
-        memcpy(out + i * d, row, d * sizeof *out);
-        break;
-    case MODEL_POOL_FIRST:
-        if (i == 0) memcpy(out, row, d * sizeof *out);
-        break;
-    case MODEL_POOL_LAST:
-        if (i == n - 1) memcpy(out, row, d * sizeof *out);
-        break;
-    case MODEL_POOL_MEAN:
-        if (i == 0)
-            memcpy(out, row, d * sizeof *out);
-        else
-            m->kern.add((int)d, out, row, out);
-        for (size_t j = 0; i == n - 1 && j < d; j++) out[j] /= (float)n;
     }
 }

@@ -11,8 +11,15 @@
 
 typedef struct model model; /* weights: immutable after open */
 
-/* How a text's final states become one vector; numbered as in GGUF. */
-enum model_pooling { MODEL_POOL_NONE, MODEL_POOL_MEAN, MODEL_POOL_FIRST, MODEL_POOL_LAST };
+/* How a text's final states become one vector; numbered as in GGUF. RANK: scores, which a
+ * classifier makes of one of the others. */
+enum model_pooling {
+    MODEL_POOL_NONE,
+    MODEL_POOL_MEAN,
+    MODEL_POOL_FIRST,
+    MODEL_POOL_LAST,
+    MODEL_POOL_RANK
+};
 
 /* What the caller wants of RoPE. Zero: what the file says. */
 typedef struct model_rope {
@@ -47,6 +54,9 @@ typedef struct model_info {
     bool embeds;                /* opened with model_opts.embed */
     bool causal;                /* false: a span must be a whole text, of one pass */
     enum model_pooling pooling; /* of an embedding model */
+    bool pools_last;            /* from a text's last state alone */
+    size_t n_vector;            /* numbers of a text's vector: n_embd, or scores; without pooling
+                                 * n_embd a token */
     size_t weights_size;        /* bytes of the repacked weights, */
     size_t active_size;         /* and of those that a token is multiplied with */
     size_t state_size;          /* bytes of a sequence's recurrent state; 0: it has none */
@@ -81,9 +91,10 @@ typedef struct model_span {
     int n_tokens;
     size_t pos;
     void *const *pages;
-    void *state;  /* state_size bytes, 64-byte aligned: what positions before pos left; the pass
-                   * leaves there what the span does. At pos 0 its contents do not matter. */
-    int n_logits; /* logits are computed for the last n_logits tokens */
+    void *state;   /* state_size bytes, 64-byte aligned: what positions before pos left; the pass
+                    * leaves there what the span does. At pos 0 its contents do not matter. */
+    int n_logits;  /* logits are computed for the last n_logits tokens */
+    size_t second; /* where the second text of a pair begins; 0: there is none */
     const float *scales; /* of adapters, by number: 0, it does not apply; NULL: none does */
 } model_span;
 
@@ -95,9 +106,11 @@ int model_reserve(model *m, int max_tokens, int max_logits);
 void model_forward(model *m, const model_span *spans, int n_spans, float *logits);
 
 /* Of an embedding model: the final states of a text's n tokens, given in order one by one, become
- * its vector out[model_vector_size(m, n)]. Without pooling that is all of them. */
+ * its vector out[model_vector_size(m, n)], in room for model_vector_room(m, n) numbers (pooling.c).
+ * Without pooling it is all of them. Between passes: it uses the model's scratch and pool. */
 size_t model_vector_size(const model *m, size_t n);
-void model_pool(const model *m, const float *row, size_t i, size_t n, float *out);
+size_t model_vector_room(const model *m, size_t n);
+void model_pool(model *m, const float *row, size_t i, size_t n, float *out);
 
 /* For cache_opts.copy: copies the KV of the first n tokens of a page. arg is the model. */
 void model_copy_page(void *arg, void *to, const void *from, int n_tokens);

@@ -146,6 +146,8 @@ typedef struct hparams {
     rope_params rope[2]; /* [1]: of window layers */
     mixer_sizes mixer;
     enum model_pooling pooling;
+    enum model_pooling pooled; /* the same; or what a classifier takes */
+    int n_scores;              /* of the classifier; 0: there is none */
     bool causal;
     bool parallel;  /* attention and feed-forward read the same x */
     size_t n_state; /* floats of a sequence's state */
@@ -204,13 +206,15 @@ typedef struct layer {
 } layer;
 
 typedef struct weights {
-    kern_mat embd; /* token embeddings */
-    linear output; /* the same matrix when tied; n 0: none */
+    kern_mat embd;             /* token embeddings */
+    linear output;             /* the same matrix when tied; n 0: none */
+    linear classifier, scores; /* see pooling.c */
+    norm classifier_norm;
     norm embd_norm, output_norm;
-    kern_mat positions;  /* learned, n 0: none */
-    float *token_type;   /* of the first type */
-    kern_mat layer_embd; /* [n_vocab][n_layer * n_embd_layer] */
-    linear layer_proj;   /* from x to the same */
+    kern_mat positions;   /* learned, n 0: none */
+    float *token_type[2]; /* of the first text of a pair, and of the second; NULL: none */
+    kern_mat layer_embd;  /* [n_vocab][n_layer * n_embd_layer] */
+    linear layer_proj;    /* from x to the same */
     norm layer_proj_norm;
     float *rope_freqs; /* n_rot/2 divisors of the frequencies; NULL: all 1 */
     float *rope_long, *rope_short;
@@ -246,7 +250,7 @@ int loader_want(loader *l, linear *to, part p, int flags);
 int loader_want_matrix(loader *l, kern_mat *to, const char *name, int k, int n, int flags);
 int loader_want_norm(loader *l, norm *to, const char *name, int n, int flags);
 int loader_want_vector(loader *l, float **to, const char *name, int n, int flags);
-int loader_want_first_row(loader *l, float **to, const char *name, int n); /* if there */
+int loader_want_row(loader *l, float **to, const char *name, int row, int n); /* if there */
 /* ICP_EUNSUPPORTED: there are no products for the tensor's type. */
 int loader_refuse_type(icp_error *err, const gguf_tensor *t);
 
@@ -378,6 +382,7 @@ void pass_norm(const pass *p, int n, const float *x, const norm *w, float *out);
 void pass_rotate(const pass *p, int row, float *x, int n_heads); /* heads d_k apart */
 void pass_scale_queries(const pass *p, int row, float *q);
 void pass_put_kv(const pass *p, int row, const float *k, const float *v);
+void pass_softmax(int n, float *x);
 /* gate = f(gate) · up, biases first. */
 void pass_activate(const pass *p, const mlp *m, float *gate, float *up);
 /* y (+)= the dense feed-forward, or the shared expert, of rows whose inputs are put. */
@@ -416,6 +421,8 @@ bool product_is_fine(const kern_mat *w);
 void product_put_fine(const pass *p, linear *l, int row, float *x);
 product product_of_fine(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows);
 size_t product_fine_size(void); /* scratch bytes a thread */
+size_t
+product_fine_row_size(const kern_mat *w); /* bytes of a row, both halves; 0: it is not fine */
 /* Puts row x into the form that w takes, unless that is done. */
 void product_put_form(const pass *p, const kern_mat *w, int row, const float *x,
                       bool done[N_FORMS]);

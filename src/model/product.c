@@ -108,6 +108,10 @@ bool product_is_fine(const kern_mat *w) {
     return w->n && kern_form_of(w->type) != KERN_FORM_FLOAT;
 }
 
+size_t product_fine_row_size(const kern_mat *w) {
+    return product_is_fine(w) ? 2 * kern_act_stride(w->type, w->k) : 0;
+}
+
 size_t product_fine_size(void) {
     return 2 * FINE_ROWS * FINE_OUTPUTS * sizeof(float);
 }

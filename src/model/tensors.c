@@ -178,6 +178,16 @@ static int want_layer(loader *l, const hparams *h, int i, layer *to) {
     return loader_want_vector(l, &to->scale, "layer_output_scale.weight", 1, IF_THERE);
 }
 
+/* Of a model that ranks. No adapter changes it, hence the depth. */
+static int want_classifier(loader *l, const hparams *h, weights *w) {
+    int x = h->n_embd;
+    if (!h->n_scores) return 0;
+    TRY(loader_want(l, &w->classifier, (part){"cls", .k = x, .rows = x, .depth = 1}, IF_THERE));
+    TRY(loader_want_norm(l, &w->classifier_norm, "cls.norm", x, IF_THERE));
+    return loader_want(l, &w->scores, (part){"cls.output", .k = x, .rows = h->n_scores, .depth = 1},
+                       0);
+}
+
 int tensors_want(loader *l, const hparams *h, weights *w) {
     const arch *a = h->arch;
     int x = h->n_embd, half = h->rope[0].n_rot / 2, layers = h->n_layer * h->n_embd_layer;
@@ -189,9 +199,10 @@ int tensors_want(loader *l, const hparams *h, weights *w) {
         TRY(loader_want_norm(l, &w->output_norm, a->output_norm ? a->output_norm : "output_norm", x,
                              0));
     if (a->embd_norm) TRY(loader_want_norm(l, &w->embd_norm, "token_embd_norm", x, 0));
-    TRY(loader_want_first_row(l, &w->token_type, "token_types", x));
+    for (int i = 0; i < 2; i++) TRY(loader_want_row(l, &w->token_type[i], "token_types", i, x));
     if (a->rope == POSITIONS_LEARNED)
         TRY(loader_want_matrix(l, &w->positions, "position_embd", x, h->n_ctx_train, 0));
+    TRY(want_classifier(l, h, w));
     TRY(loader_want_vector(l, &w->rope_freqs, "rope_freqs.weight", half, IF_THERE));
     TRY(loader_want_vector(l, &w->rope_long, "rope_factors_long.weight", half, IF_THERE));
     TRY(loader_want_vector(l, &w->rope_short, "rope_factors_short.weight", half, IF_THERE));

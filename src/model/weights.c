@@ -208,11 +208,11 @@ int loader_want_vector(loader *l, float **to, const char *name, int n, int flags
     return t ? add_vector(l, to, t, 0, (size_t)n) : 0;
 }
 
-int loader_want_first_row(loader *l, float **to, const char *name, int n) {
+int loader_want_row(loader *l, float **to, const char *name, int row, int n) {
     const gguf_tensor *t;
-    size_t rows = loader_rows(l, name);
+    size_t rows = loader_rows(l, name), first = (size_t)row * (size_t)n;
     TRY(find(l, name, ".weight", (uint64_t[]){(uint64_t)n, rows, 1}, IF_THERE, &t));
-    return t ? add_vector(l, to, t, 0, (size_t)n) : 0;
+    return t && (size_t)row < rows ? add_vector(l, to, t, first, (size_t)n) : 0;
 }
 
 int loader_want_norm(loader *l, norm *to, const char *name, int n, int flags) {

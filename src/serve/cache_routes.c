@@ -166,10 +166,16 @@ static void put_pin(generation *g, buf *out) {
     buf_putc(out, '}');
 }
 
-static const dialect pinning = {.id_prefix = "pin-", .put_whole = put_pin};
+static const dialect pinning = {.id_prefix = "pin-", .purpose = TO_ANY, .put_whole = put_pin};
 
 /* Computes what is missing of the prompt, and pins all of it. */
 void cache_pin_start(call *c, json_object *body) {
+    const icp_model_info *info = icp_model_get_info(c->on->model);
+    if (info->whole_texts) {
+        reply_error(&c->reply, 400, "unsupported", "model",
+                    "This model sees whole texts at once: it caches nothing that could be pinned.");
+        return;
+    }
     generation *g = generation_new(c, &pinning, body, 1);
     if (!g) return;
     icp_request_opts *r = &g->opts.request;
@@ -181,6 +187,7 @@ void cache_pin_start(call *c, json_object *body) {
     if (r->pin == 0) r->pin = r->ttl > 0 ? r->ttl : INFINITY;
     r->ttl = 0;
     r->n = 1;
+    r->embed = info->pooling != NULL;
     g->opts.max_tokens = 0;
     g->opts.stream = false;
     generation_submit(g);

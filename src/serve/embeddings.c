@@ -87,8 +87,12 @@ static void put_whole(generation *g, buf *out) {
     buf_printf(out, ",\"prompt_tokens_details\":{\"cached_tokens\":%zu}}}", g->usage.cached_tokens);
 }
 
-static const dialect embeddings = {
-    .id_prefix = "embd-", .put_whole = put_whole, .take_vector = take_vector, .free_own = free_own};
+static const dialect embeddings = {.id_prefix = "embd-",
+                                   .purpose = TO_EMBED,
+                                   .prompt_field = "input",
+                                   .put_whole = put_whole,
+                                   .take_vector = take_vector,
+                                   .free_own = free_own};
 
 /* ---- in -------------------------------------------------------------------------------------- */
 

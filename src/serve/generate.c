@@ -1,4 +1,6 @@
 /* Generations: prompts go to the engine, its events become choices. See generation.h. */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -28,16 +30,25 @@ static bool make_choices(generation *g) {
     return true;
 }
 
-/* A model generates text or embeds it. */
+/* A model generates text, embeds it, or ranks documents. */
 static bool serves(const call *c, const dialect *d, reply *error) {
+    static const char *const sentences[][TO_ANY + 1] = {
+        [TO_GENERATE] =
+            {NULL, "This model generates text; it does not embed it: its file names no pooling.",
+             "This model generates text; it ranks no documents: its file has no "
+             "classifier."},
+        [TO_EMBED] =
+            {"This model embeds texts; it generates none. Its route is /v1/embeddings.", NULL,
+             "This model embeds texts; it ranks no documents. Its route is /v1/embeddings."},
+        [TO_RANK] = {"This model ranks documents; it generates no text. Its route is /v1/rerank.",
+                     "This model ranks documents; it embeds none. Its route is /v1/rerank.", NULL}};
     const char *pooling = icp_model_get_info(c->on->model)->pooling;
-    if (pooling && !d->take_vector)
-        reply_error(error, 400, "unsupported", "model",
-                    "This model embeds texts; it generates none. Its route is /v1/embeddings.");
-    else if (!pooling && d->take_vector)
-        reply_error(error, 400, "unsupported", "model",
-                    "This model generates text; it does not embed it: its file names no pooling.");
-    return !error->status;
+    enum purpose of_model = !pooling                       ? TO_GENERATE
+                            : strcmp(pooling, "rank") != 0 ? TO_EMBED
+                                                           : TO_RANK;
+    const char *sentence = sentences[of_model][d->purpose];
+    if (sentence) reply_error(error, 400, "unsupported", "model", "%s", sentence);
+    return !sentence;
 }
 
 generation *generation_new(call *c, const dialect *d, json_object *body, size_t n_prompts) {
@@ -99,6 +110,15 @@ void generation_free(generation **ref) {
 
 /* ---- submission ------------------------------------------------------------------------------ */
 
+/* Says that a prompt is too long, and which. */
+static void refuse_long(const generation *g, const prompt *p, const char *why, reply *error) {
+    size_t n_ctx = icp_engine_get_context(g->call->on->engine), i = (size_t)(p - g->prompts);
+    const char *field = g->dialect->prompt_field;
+    char param[40];
+    snprintf(param, sizeof param, g->n_prompts > 1 ? "%s[%zu]" : "%s", field ? field : "", i);
+    reply_context_exceeded(error, p->ids.n, n_ctx, field ? param : NULL, why);
+}
+
 /* The prompt must fit. More tokens than the context has room for are as many as it allows. */
 static bool fit(const generation *g, const prompt *p, icp_request_opts *opts, reply *error) {
     size_t n_ctx = icp_engine_get_context(g->call->on->engine);
@@ -106,7 +126,7 @@ static bool fit(const generation *g, const prompt *p, icp_request_opts *opts, re
     if (opts->max_tokens < 0 && g->call->server->opts->max_tokens > 0)
         opts->max_tokens = g->call->server->opts->max_tokens;
     if (p->ids.n > n_ctx || (p->ids.n == n_ctx && opts->max_tokens != 0))
-        return reply_context_exceeded(error, p->ids.n, n_ctx, NULL), false;
+        return refuse_long(g, p, NULL, error), false;
     if (opts->max_tokens > 0 && (size_t)opts->max_tokens > n_ctx - p->ids.n) opts->max_tokens = -1;
     return true;
 }
@@ -123,6 +143,7 @@ static int submit(generation *g, prompt *p, reply *error) {
     opts.n_prompt = p->ids.n;
     opts.tenant = g->call->tenant;
     opts.from_text = p->from_text;
+    opts.second = p->second;
     opts.logprobs = MAX(g->opts.logprobs, g->opts.prompt_logprobs);
     opts.prompt_logprobs = echoes_logprobs(g) || g->opts.prompt_logprobs >= 0;
     opts.wake = call_wake_arg;
@@ -130,12 +151,10 @@ static int submit(generation *g, prompt *p, reply *error) {
     icp_error err = {0};
     int rc = icp_submit(g->call->on->engine, &opts, &p->request, &err);
     if (rc == ICP_EAGAIN && g->n_submitted > g->n_done) return rc;
-    if (rc == ICP_ELIMIT) {
-        size_t n_ctx = icp_engine_get_context(g->call->on->engine);
-        reply_context_exceeded(error, p->ids.n, n_ctx, err.text);
-    } else if (rc < 0) {
+    if (rc == ICP_ELIMIT)
+        refuse_long(g, p, err.text, error);
+    else if (rc < 0)
         reply_icp_error(error, &err, NULL);
-    }
     return rc;
 }
 
@@ -213,6 +232,16 @@ static void take_finish(generation *g, choice *c, const icp_event *e) {
     if (well) output_end(g, c);
 }
 
+static void take_vector(generation *g, const prompt *p, const icp_event *e) {
+    bool well = e->n_vector > 0;
+    for (size_t i = 0; well && i < e->n_vector; i++) well = isfinite(e->vector[i]);
+    if (well)
+        g->dialect->take_vector(g, (size_t)(p - g->prompts), e);
+    else
+        reply_error(&g->failure, 500, "internal_error", NULL,
+                    "The model made no numbers of this text: its weights are broken.");
+}
+
 static void take_done(generation *g, prompt *p, const icp_event *e) {
     g->usage.prompt_tokens += e->usage.prompt_tokens;
     g->usage.cached_tokens += e->usage.cached_tokens;
@@ -227,7 +256,7 @@ static void take_done(generation *g, prompt *p, const icp_event *e) {
     g->usage.total_s = MAX(g->usage.total_s, e->usage.total_s);
     icp_error err = {.code = e->error};
     bool failed = e->finish == ICP_FINISH_ERROR;
-    if (!failed && g->dialect->take_vector) g->dialect->take_vector(g, (size_t)(p - g->prompts), e);
+    if (!failed && g->dialect->take_vector) take_vector(g, p, e);
     icp_request_free(&p->request);
     g->n_done++;
     trace(g, p, e->usage.completion_tokens);

@@ -66,6 +66,7 @@ typedef struct logprobs {
 typedef struct prompt {
     icp_tokens ids;
     bool from_text; /* the client sent text, not ids */
+    size_t second;  /* of a pair to be ranked: where its second text begins; 0: there is none */
     char *echo;     /* its text, when the answer repeats it */
     size_t echo_len;
     logprobs logprobs;         /* of its tokens, when the answer repeats it */
@@ -127,9 +128,14 @@ enum output_event {
     OUTPUT_ENDS, /* once; g->failure says whether well */
 };
 
+/* What a model is for: each serves one purpose. */
+enum purpose { TO_GENERATE, TO_EMBED, TO_RANK, TO_ANY };
+
 /* What differs between the APIs. */
 typedef struct dialect {
     const char *id_prefix, *call_prefix; /* of calls; NULL: "call_" */
+    enum purpose purpose;                /* of the models that it takes */
+    const char *prompt_field; /* where prompts stand, for errors; NULL: among the messages */
     bool early; /* a stream begins before the prompt is computed, and tells of a full context too */
     /* Adds a token; event NULL: the first of a prompt, which has no probability. */
     void (*add_logprob)(generation *g, logprobs *to, int32_t token, const icp_event *event);
@@ -137,7 +143,8 @@ typedef struct dialect {
     void (*stream)(generation *g, enum output_event what, choice *c, item *i);
     /* Appends a whole answer. */
     void (*put_whole)(generation *g, buf *out);
-    /* Takes the vector of prompt i, which is done; NULL where text is generated. */
+    /* Takes the vector of prompt i, which is done and has numbers only; NULL where nobody wants
+     * one. */
     void (*take_vector)(generation *g, size_t i, const icp_event *done);
     void (*free_own)(void *own); /* NULL when there is none */
 } dialect;

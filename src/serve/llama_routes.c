@@ -100,11 +100,6 @@ void apply_template_reply(call *c, json_object *body) {
     icp_tokens_free(&ids);
 }
 
-void no_ranks_reply(call *c, json_object *body) {
-    reply_error(&c->reply, 501, "unsupported", NULL,
-                "This server generates texts or embeds them; it does not rank them.");
-}
-
 /* ---- vLLM ------------------------------------------------------------------------------------ */
 
 void reset_cache_reply(call *c, json_object *body) {
@@ -160,8 +155,10 @@ void ollama_show_reply(call *c, json_object *body) {
     const icp_model_info *info = icp_model_get_info(c->on->model);
     const char *source = icp_model_template(c->on->model);
     buf *out = &c->reply.body;
-    buf_puts(out, info->pooling ? "{\"capabilities\":[\"embedding\"],"
-                                : "{\"capabilities\":[\"completion\",\"tools\"],");
+    bool ranks = info->pooling && !strcmp(info->pooling, "rank");
+    buf_puts(out, ranks           ? "{\"capabilities\":[\"rerank\"],"
+                  : info->pooling ? "{\"capabilities\":[\"embedding\"],"
+                                  : "{\"capabilities\":[\"completion\",\"tools\"],");
     put_details(info, out);
     put_string_member(out, ",\"template\":", source ? source : "");
     put_string_member(out, ",\"model_info\":{\"general.architecture\":", info->arch);

@@ -57,16 +57,22 @@ void reply_icp_error(reply *r, const icp_error *err, const char *param) {
     }
 }
 
-void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char *why) {
+void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char *param,
+                            const char *why) {
     if (r->status) return;
     char text[256];
-    snprintf(text, sizeof text,
-             "This model's maximum context length is %zu tokens. However, your prompt has %zu "
-             "tokens. Please reduce the length of the messages or prompt.",
-             n_ctx, n_prompt);
+    if (param)
+        snprintf(text, sizeof text,
+                 "This model's maximum context length is %zu tokens. However, '%s' has %zu tokens.",
+                 n_ctx, param, n_prompt);
+    else
+        snprintf(text, sizeof text,
+                 "This model's maximum context length is %zu tokens. However, your prompt has %zu "
+                 "tokens. Please reduce the length of the messages or prompt.",
+                 n_ctx, n_prompt);
     r->n_prompt = n_prompt;
     r->n_ctx = n_ctx;
-    set_error(r, 400, "context_length_exceeded", "messages", why ? why : text);
+    set_error(r, 400, "context_length_exceeded", param ? param : "messages", why ? why : text);
 }
 
 /* A name ends at a quotation mark, a dot or a bracket. */

@@ -72,9 +72,10 @@ void reply_error(reply *r, int status, const char *code, const char *param, cons
 void reply_icp_error(reply *r, const icp_error *err, const char *param);
 /* There is no model of this name. */
 void reply_no_model(reply *r, const char *name);
-/* The one that agents recognise and answer by compacting their context. why: a sentence for another
- * limit than the context; or NULL. */
-void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char *why);
+/* The one that agents recognise and answer by compacting their context. param: the field that is
+ * too long; NULL: the messages. why: a sentence for another limit than the context; or NULL. */
+void reply_context_exceeded(reply *r, size_t n_prompt, size_t n_ctx, const char *param,
+                            const char *why);
 
 enum error_form { FORM_OPENAI, FORM_ANTHROPIC };
 /* Appends an error: {"error":{message,type,param,code}}, or
@@ -186,8 +187,8 @@ void props_reply(call *c);
 void tokenizer_info_reply(call *c);
 void slots_reply(call *c);
 void apply_template_reply(call *c, json_object *body);
-void no_ranks_reply(call *c, json_object *body);
 void embeddings_start(call *c, json_object *body);
+void rerank_start(call *c, json_object *body);
 void reset_cache_reply(call *c, json_object *body);
 void ollama_version_reply(call *c);
 void ollama_tags_reply(call *c);

@@ -19,7 +19,7 @@ typedef struct text_str {
 
 enum text_origin { TEXT_USER = 0, TEXT_TEMPLATE = 1 };
 
-/* ---- tokenizer (tokenizer.c, pretok.c, bpe.c, spm.c, wordpiece.c, unigram.c) ----------------- */
+/* ---- tokenizer (tokenizer.c, pair.c, pretok.c, bpe.c, spm.c, wordpiece.c, unigram.c) --------- */
 
 enum token_type { /* numbered as in GGUF */
                   TOKEN_NORMAL = 1,
@@ -43,6 +43,7 @@ typedef struct text_vocab {
     const text_str *merges;
     int32_t bos, eos, eot, unk, sep; /* -1 when absent */
     int add_bos, add_eos;            /* 1, 0, or -1 when the file does not say */
+    int add_sep;                     /* likewise: a second separator between the texts of a pair */
     int add_space_prefix;            /* likewise, */
     int lowercase, strip_accents;    /* and these, of WordPiece */
     const uint8_t *charsmap;         /* of unigram: SentencePiece's normalisation */
@@ -74,6 +75,12 @@ enum {                       /* flags of tokenizer_encode */
  * ICP_ENOMEM, or ICP_ELIMIT for more than 1 GiB, leave *out as it was. */
 int tokenizer_encode(const tokenizer *t, const char *text, size_t len, const uint8_t *origin,
                      unsigned flags, token_ids *out);
+
+/* Appends the ids of two texts as one pair, as encoders are trained on them: framed, with a
+ * separator (RoBERTa's kin: two) between them; *second: where what belongs to b begins. All is
+ * TEXT_USER (pair.c). Errors as above, and ICP_EUNSUPPORTED: the vocabulary separates no texts. */
+int tokenizer_encode_pair(const tokenizer *t, text_str a, text_str b, token_ids *out,
+                          size_t *second);
 
 size_t tokenizer_n(const tokenizer *t);
 /* The bytes that token id stands for in running text (id must be < n); special tokens print as

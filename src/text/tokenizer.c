@@ -164,6 +164,8 @@ static void decide_manners(tokenizer *t, const text_vocab *given) {
     if (t->kind == KIND_WORDPIECE) find_bert_tokens(t, &vocab);
     t->add_bos = decide_bos(t, &vocab) && t->bos >= 0;
     t->add_eos = decide_end(t, &vocab) && t->end >= 0;
+    t->two_separators = vocab.add_sep > 0 && t->kind != KIND_WORDPIECE;
+    t->sep = vocab.sep >= 0 ? vocab.sep : t->end;
     bool prefixed = t->kind == KIND_SPM || t->kind == KIND_UNIGRAM;
     t->space_prefix = t->kind == KIND_WORDPIECE || (prefixed && vocab.add_space_prefix != 0);
     t->strip_right = t->kind == KIND_SPM && is_phi3(&vocab);

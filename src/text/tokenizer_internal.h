@@ -95,7 +95,8 @@ struct tokenizer {
     const float *scores;    /* [n]; KIND_SPM, KIND_UNIGRAM */
     int32_t bos, eos, unk;
     int32_t end; /* what add_eos adds: EOS, or another separator */
-    bool add_bos, add_eos, space_prefix;
+    int32_t sep; /* the second one between the texts of a pair, with two_separators */
+    bool add_bos, add_eos, space_prefix, two_separators;
     bool strip_right;      /* added tokens swallow the white space that follows them */
     int32_t byte_ids[256]; /* the token of each byte, -1 when there is none */
     token_table table;     /* KIND_WORDPIECE: tokens that begin a word */

@@ -168,7 +168,11 @@ def test_too_long(embedder):
     client.embeddings.create(model=name, input=[[5] * n_ctx])
     with pytest.raises(openai.BadRequestError) as e:
         client.embeddings.create(model=name, input=[[5], [5] * (n_ctx + 1)])
-    assert e.value.code == "context_length_exceeded"
+    assert e.value.code == "context_length_exceeded" and e.value.param == "input[1]"
+    assert f"'input[1]' has {n_ctx + 1} tokens" in e.value.message
+    with pytest.raises(openai.BadRequestError) as e:
+        client.embeddings.create(model=name, input=[5] * (n_ctx + 1))
+    assert e.value.param == "input"
 
 
 def test_generates_none(embedder):

@@ -1,11 +1,14 @@
 """Every field that a route knows, with every wrong type and values out of range: a 400 that names the
 field. Null is like absent everywhere."""
 
+import contextlib
+
 import pytest
 
 from program import GOLDEN, serving
 
 EMBEDDER = GOLDEN / "models/qwen3-embed.gguf"
+RANKER = GOLDEN / "models/qwen3-rank.gguf"
 
 BOOL, INT, NUMBER, STRING, ARRAY, OBJECT = "boolean", "integer", "number", "string", "array", "object"
 VALUES = {BOOL: True, INT: 1, NUMBER: 0.5, STRING: "x", ARRAY: [{}], OBJECT: {"x": 1}}
@@ -207,6 +210,13 @@ EMBEDDINGS = {
     "model": TEXT,
     "user": TEXT,
 }
+RERANK = {
+    "query": Field(STRING, wrong=("",)),
+    "documents": Field(ARRAY, wrong=([], [5], [None], [["a"]], [{}], [{"text": 5}], ["a", 5], ["a"] * 2049)),
+    "top_n": Field(INT, wrong=(0, -1, *HUGE)),
+    "return_documents": FLAG,
+    "model": TEXT,
+}
 
 USER = [{"role": "user", "content": "a"}]
 ROUTES = {
@@ -219,6 +229,7 @@ ROUTES = {
     "/tokenize": (TOKENIZE, {}),
     "/detokenize": (DETOKENIZE, {"tokens": [5]}),
     "/v1/embeddings": (EMBEDDINGS, {"input": "a"}),
+    "/v1/rerank": (RERANK, {"query": "a", "documents": ["a"]}),
 }
 # Fields of tokenize exclude one another: what makes this one be looked at.
 ONLY_WITH_MESSAGES = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt")
@@ -226,9 +237,11 @@ ONLY_WITH_MESSAGES = ("messages", "tools", "chat_template_kwargs", "add_generati
 
 @pytest.fixture(scope="module")
 def servers(tiny_model):
-    """One that generates, and one that embeds."""
-    with serving("-m", tiny_model, "--cache-ram", "64M") as s, serving("-m", EMBEDDER, "--cache-ram", "64M") as e:
-        yield lambda path: e if path == "/v1/embeddings" else s
+    """One that generates, one that embeds, one that ranks."""
+    with contextlib.ExitStack() as stack:
+        of = {m: stack.enter_context(serving("-m", m, "--cache-ram", "64M")) for m in (tiny_model, EMBEDDER, RANKER)}
+        models = {"/v1/embeddings": EMBEDDER, "/v1/rerank": RANKER}
+        yield lambda path: of[models.get(path, tiny_model)]
 
 
 def body_with(path, name, value, field):

@@ -71,6 +71,7 @@ void fake_model_embed(model *m, bool causal) {
     m->info.embeds = true;
     m->info.causal = causal;
     m->info.pooling = causal ? MODEL_POOL_LAST : MODEL_POOL_FIRST;
+    m->info.pools_last = causal;
 }
 
 void fake_model_stop(model *m) {
@@ -137,7 +138,11 @@ size_t model_vector_size(const model *m, size_t n) {
     return m->info.n_out;
 }
 
-void model_pool(const model *m, const float *row, size_t i, size_t n, float *out) {
+size_t model_vector_room(const model *m, size_t n) {
+    return m->info.n_out;
+}
+
+void model_pool(model *m, const float *row, size_t i, size_t n, float *out) {
     if (i == (m->info.causal ? n - 1 : 0)) memcpy(out, row, m->info.n_out * sizeof *out);
 }
 

@@ -57,8 +57,8 @@ typedef struct golden {
     const char *name;
     enum kern_isa isa;
     size_t chunk;
-    bool embed;
-    size_t n; /* columns */
+    bool embed; /* or rank */
+    size_t n;   /* columns */
     double std, worst;
 } golden;
 
@@ -85,14 +85,18 @@ static size_t check_prompt(golden *g, json_object *prompt, size_t i, const float
     model_opts opts = {.isa = g->isa, .kv = KERN_F32, .pool = threads, .embed = g->embed};
     opts.n_ctx = (size_t)json_object_get_int(get(prompt, "n_ctx"));
     model *m = open_golden(file, opts);
-    float *rows = malloc(n * g->n * sizeof *rows), *pooled = malloc(g->n * sizeof *pooled);
+    size_t n_out = model_get_info(m)->n_out;
+    float *rows = malloc(n * n_out * sizeof *rows);
+    float *pooled = malloc(model_vector_room(m, n) * sizeof *pooled);
     sequence s;
     sequence_init(&s, m, n);
+    s.second = (size_t)json_object_get_int(json_object_object_get(prompt, "second"));
     sequence_extend(&s, ids, n, model_get_info(m)->causal ? g->chunk : n, rows);
     for (size_t p = 0; !g->embed && p < n_at; p++)
-        compare(g, rows + (size_t)positions[p] * g->n, want + p * g->n, i, positions[p]);
+        compare(g, rows + (size_t)positions[p] * n_out, want + p * g->n, i, positions[p]);
     if (g->embed) {
-        for (size_t k = 0; k < n; k++) model_pool(m, rows + k * g->n, k, n, pooled);
+        for (size_t k = 0; k < n; k++) model_pool(m, rows + k * n_out, k, n, pooled);
+        assert_int_equal(model_vector_size(m, n), g->n);
         compare(g, pooled, want, i, -1);
     } else if (g->chunk == 7) {
         check_greedy(m, prompt, ids, n);
@@ -113,7 +117,7 @@ static double check_model(const char *name, enum kern_isa isa, size_t chunk) {
     golden g = {.name = name, .isa = isa, .chunk = chunk};
     g.n = (size_t)json_object_get_int(get(layout, "cols"));
     g.std = json_object_get_double(get(j, "logits_std"));
-    g.embed = !strcmp(json_object_get_string(get(j, "kind")), "embedding");
+    g.embed = strcmp(json_object_get_string(get(j, "kind")), "logits") != 0;
     snprintf(file, sizeof file, "models/%s.logits", name);
     size_t n_rows = (size_t)json_object_get_int(get(layout, "rows")), at = 0;
     float *want = read_floats(file, n_rows * g.n);
@@ -137,7 +141,8 @@ static const char *const names[] = {
     "falcon",        "command-r",      "cohere2",       "mamba2",
     "granitehybrid", "falcon-h1",      "lfm2",          "qwen3next",
     "qwen35",        "qwen3-embed",    "bert",          "gemma-embedding",
-    "xlm-roberta",   "nomic-bert",
+    "xlm-roberta",   "nomic-bert",     "bert-rank",     "xlm-roberta-rank",
+    "qwen3-rank",
 };
 
 /* Every chunk size on the best instruction set, one on the others. */

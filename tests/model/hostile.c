@@ -77,6 +77,9 @@ static void wrong_numbers(void **state) {
     refused("qwen3next", "qwen3next.ssm.inner_size", 63, "do not divide evenly");
     refused("mamba2", "mamba2.ssm.state_size", 1u << 20, "must be between 1 and");
     refused("bert", "bert.attention.head_count", 4, "cannot generate");
+    refused("bert", "bert.pooling_type", 4, "to rank: tensor cls.output.weight is missing");
+    refused("bert", "bert.pooling_type", 5, "must be between 0 and 4");
+    refused("qwen3-rank", "qwen3.embedding_length", 1, "has 2 rows; it must have 1 to 1");
 }
 
 static void renamed(const char *name, const char *from, const char *to, const char *sentence) {
@@ -95,6 +98,7 @@ static void wrong_names(void **state) {
     renamed("qwen3", "blk.1.attn_q_norm", "blk.1.attn_q_nurm", "attn_q_norm.weight is missing");
     renamed("llama", "general.architecture", "general.architectura", "no general.architecture");
     renamed("falcon-h1", "blk.1.ssm_a", "blk.1.ssm_b", "blk.1.ssm_a is missing");
+    renamed("qwen3-rank", "cls.output.weight", "cls.autput.weight", "cls.output.weight is missing");
     renamed("gpt-oss", "yarn", "cork", "RoPE scaling \"cork\" is not supported; supported: none");
     bytes b = read_bytes("llama");
     icp_error err;
@@ -107,9 +111,9 @@ static void wrong_names(void **state) {
 
 /* Bytes of header and metadata changed at random. */
 static void mutations(void **state) {
-    static const char *const names[] = {"llama",   "mixtral",       "gemma4",        "deepseek3",
-                                        "gpt-oss", "gptneox",       "phi3-longrope", "cohere2",
-                                        "olmo2",   "granitehybrid", "qwen3next",     "lfm2"};
+    static const char *const names[] = {
+        "llama",   "mixtral", "gemma4",        "deepseek3", "gpt-oss", "gptneox",   "phi3-longrope",
+        "cohere2", "olmo2",   "granitehybrid", "qwen3next", "lfm2",    "qwen3-rank"};
     uint64_t rng = 1;
     int opened = 0;
     for (size_t i = 0; i < COUNT_OF(names); i++) {

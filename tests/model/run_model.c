@@ -104,7 +104,8 @@ void sequence_extend(sequence *s, const int32_t *ids, size_t n, size_t chunk, fl
                            .pages = s->pages,
                            .state = s->state,
                            .n_logits = logits ? now : 0,
-                           .scales = s->scales};
+                           .scales = s->scales,
+                           .second = s->second};
         model_forward(s->m, &span, 1, logits ? logits + at * n_out : NULL);
         s->len += (size_t)now;
     }

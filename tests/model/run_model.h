@@ -30,6 +30,7 @@ typedef struct sequence {
     void **pages;
     size_t n_pages, len;
     const float *scales; /* of adapters; the caller's */
+    size_t second;       /* where the second text of a pair begins */
 } sequence;
 void sequence_init(sequence *s, model *m, size_t max_tokens);
 void sequence_fini(sequence *s);

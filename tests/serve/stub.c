@@ -131,6 +131,12 @@ int icp_tokenize(const icp_model *m, const char *text, size_t len, bool special,
     return 0;
 }
 
+int icp_tokenize_pair(const icp_model *m, const char *query, size_t query_len, const char *document,
+                      size_t document_len, icp_tokens *out, size_t *second, icp_error *err) {
+    *second = 0;
+    return icp_tokenize(m, document, document_len, false, true, out, err);
+}
+
 int icp_detokenize(const icp_model *m, const int32_t *ids, size_t n, bool keep_special, char **out,
                    size_t *len, icp_error *err) {
     *out = malloc(3 * n + 1);

@@ -160,7 +160,8 @@ static void answers_probes(void **state) {
 
 static void refuses(void **state) {
     check_error("/v1/embeddings", "{\"input\":\"x\"}", 400, "model");
-    check_error("/rerank", "{}", 501, NULL);
+    check_error("/rerank", "{}", 400, "query");
+    check_error("/v1/reranking", "{\"query\":\"x\",\"documents\":[\"y\"]}", 400, "model");
     check_error("/infill", "{}", 400, "input_prefix");
     check_error("/infill", "{\"input_prefix\":5}", 400, "input_prefix");
     check_error("/infill", "{\"input_prefix\":\"a\",\"input_suffix\":\"b\"}", 400, "input_suffix");
@@ -179,9 +180,6 @@ static void refuses(void **state) {
     check_error("/api/show", "{}", 404, NULL);
     answer a = client_ask("GET", "/api/tags", "", NULL);
     assert_int_equal(a.status, 404);
-    answer_free(&a);
-    a = client_post("/rerank", "{}");
-    assert_string_equal(answer_header(&a, "x-should-retry"), "false");
     answer_free(&a);
 }
 
