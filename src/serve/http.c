@@ -15,6 +15,7 @@
 enum {
     CONNECTION_MEMORY = 32 << 10, /* header, and a piece of body, of a connection */
     SWALLOW_LIMIT = 1 << 20, /* a refused body up to this size is read, so the connection lives */
+    MAX_ARGUMENTS = 64,      /* of a query */
     BODIES_LIMIT = 16,       /* times max_body: bytes of all bodies held at once */
 };
 
@@ -78,7 +79,6 @@ static void add_cache_headers(struct MHD_Response *response, const call *c) {
 
 static enum MHD_Result send_reply(call *c) {
     reply *r = &c->reply;
-    enum error_form form = c->route ? c->route->errors : FORM_OPENAI;
     if (r->body.failed && !r->is_error) { /* half an answer is none */
         buf_fini(&r->body);
         r->status = 0;
@@ -86,7 +86,7 @@ static enum MHD_Result send_reply(call *c) {
     }
     if (r->is_error) {
         buf_clear(&r->body);
-        put_error(&r->body, r, form, c->id);
+        put_error(&r->body, r, c->errors, c->id);
     }
     struct MHD_Response *response = body_response(r);
     if (!response) return MHD_NO;
@@ -102,9 +102,10 @@ static enum MHD_Result send_reply(call *c) {
     if (r->retry_after) MHD_add_response_header(response, "Retry-After", number);
     if (r->never_retry) MHD_add_response_header(response, "x-should-retry", "false");
     if (r->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (r->status == 415) MHD_add_response_header(response, "Accept-Encoding", "identity");
     if (r->allow) MHD_add_response_header(response, "Allow", r->allow);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    return respond(c, r->is_error ? error_status(r, form) : r->status, response);
+    return respond(c, r->is_error ? error_status(r, c->errors) : r->status, response);
 }
 
 static ssize_t read_stream(void *arg, uint64_t position, char *to, size_t max) {
@@ -163,11 +164,52 @@ static const char *presented_key(const call *c) {
     return value + strspn(value, " ");
 }
 
+/* Fields of which a request has one at most, or whose readers do not agree on where it ends. */
+struct framing {
+    size_t hosts, lengths, keys;
+    const char *coding; /* Transfer-Encoding */
+    bool coded_twice;
+};
+
+static enum MHD_Result see_field(void *arg, enum MHD_ValueKind kind, const char *name,
+                                 const char *value) {
+    struct framing *f = arg;
+    f->hosts += !strcasecmp(name, "Host");
+    f->lengths += !strcasecmp(name, "Content-Length");
+    f->keys += !strcasecmp(name, "Authorization");
+    if (strcasecmp(name, "Transfer-Encoding") != 0) return MHD_YES;
+    f->coded_twice = f->coding != NULL;
+    f->coding = value ? value : "";
+    return MHD_YES;
+}
+
+/* false: where the body ends, or who is meant, is not certain; nothing more is read. */
+static bool check_framing(call *c) {
+    struct framing f = {0};
+    MHD_get_connection_values(c->mhd, MHD_HEADER_KIND, see_field, &f);
+    const char *twice = f.hosts > 1     ? "Host"
+                        : f.lengths > 1 ? "Content-Length"
+                        : f.keys > 1    ? "Authorization"
+                                        : NULL;
+    if (twice)
+        reply_error(&c->reply, 400, "invalid_header", NULL, "More than one %s header.", twice);
+    else if (c->http11 && !f.hosts)
+        reply_error(&c->reply, 400, "invalid_header", NULL, "The Host header is missing.");
+    else if (f.coding && f.lengths)
+        reply_error(&c->reply, 400, "invalid_header", NULL,
+                    "Content-Length and Transfer-Encoding exclude each other.");
+    else if (f.coding && (f.coded_twice || strcasecmp(f.coding, "chunked") != 0))
+        reply_error(&c->reply, 501, "unsupported", NULL,
+                    "The transfer coding \"%.80s\" is not supported: only chunked is.", f.coding);
+    return !c->reply.status;
+}
+
 /* Refuses what the headers alone show to be wrong. */
 static void check_headers(call *c, size_t body_length) {
     server *s = c->server;
     reply *r = &c->reply;
     const char *host = header(c, "Host");
+    const char *encoding = header(c, "Content-Encoding");
     bool keyed = s->opts->keys && s->opts->keys->n;
     if (s->loopback && !keyed && host && !host_is_local(host)) {
         reply_error(r, 403, "host_not_allowed", NULL,
@@ -190,10 +232,30 @@ static void check_headers(call *c, size_t body_length) {
     else if (body_length > s->max_body)
         reply_error(r, 413, "request_too_large", NULL,
                     "The request body has %zu bytes; the limit is %zu.", body_length, s->max_body);
+    else if (encoding && strcasecmp(encoding, "identity") != 0)
+        reply_error(r, 415, "unsupported_encoding", NULL,
+                    "The content encoding \"%.80s\" is not supported: send the body as it is.",
+                    encoding);
+}
+
+static char too_many_arguments; /* a slot before there is a call */
+
+/* libmicrohttpd forgets to answer when its records of a query's arguments fill the memory of the
+ * connection. So a query of too many is cut before it is taken apart, where it stands. What is
+ * returned becomes the request's slot. */
+static void *on_uri(void *arg, const char *uri, struct MHD_Connection *mhd) {
+    char *query = uri ? strchr(uri, '?') : NULL;
+    size_t n = 0;
+    for (const char *at = query; at; at = strchr(at + 1, '&')) n++;
+    if (n <= MAX_ARGUMENTS) return NULL;
+    query[1] = 0;
+    return &too_many_arguments;
 }
 
 static enum MHD_Result begin(server *s, struct MHD_Connection *mhd, const char *url,
                              const char *method, const char *version, void **slot) {
+    bool cut = *slot == &too_many_arguments;
+    *slot = NULL;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     conn *on = info ? info->socket_context : NULL;
@@ -207,13 +269,20 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *mhd, const char *
     c->origin = origin ? mem_strdup(origin) : NULL;
     c->http11 = !strcmp(version, MHD_HTTP_VERSION_1_1);
     if (!c->method || !c->path || (origin && !c->origin)) return MHD_NO;
+    c->errors = header(c, "anthropic-version") ? FORM_ANTHROPIC : route_errors(url);
     set_id(c);
 
     const char *length = header(c, "Content-Length");
     size_t body_length = length ? strtoull(length, NULL, 10) : 0;
-    check_headers(c, body_length);
-    if (!c->reply.status || strcmp(method, "POST") != 0) return MHD_YES;
-    if (body_length <= SWALLOW_LIMIT && !header(c, "Expect")) return MHD_YES;
+    if (check_framing(c)) {
+        if (cut)
+            reply_error(&c->reply, 414, "too_many_arguments", NULL,
+                        "The query has more than %d arguments.", MAX_ARGUMENTS);
+        else
+            check_headers(c, body_length);
+        if (!c->reply.status || strcmp(method, "POST") != 0) return MHD_YES;
+        if (body_length <= SWALLOW_LIMIT && !header(c, "Expect")) return MHD_YES;
+    }
     c->linger = true;
     return send_reply(c);
 }
@@ -285,7 +354,7 @@ static enum MHD_Result advance(call *c) {
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url,
                                   const char *method, const char *version, const char *data,
                                   size_t *n_data, void **slot) {
-    if (!*slot) return begin(arg, mhd, url, method, version, slot);
+    if (!*slot || *slot == &too_many_arguments) return begin(arg, mhd, url, method, version, slot);
     if (!*n_data) return advance(*slot);
     enum MHD_Result rc = take_body(*slot, data, *n_data);
     *n_data = 0;
@@ -310,8 +379,8 @@ static void log_call(const call *c, enum MHD_RequestTerminationCode how) {
 
 static void on_completed(void *arg, struct MHD_Connection *mhd, void **slot,
                          enum MHD_RequestTerminationCode how) {
+    if (!*slot || *slot == &too_many_arguments) return;
     call *c = *slot;
-    if (!c) return;
     *slot = NULL;
     watch_call(c->server->watch, c->conn, NULL);
     if (c->linger) watch_linger(c->server->watch, c->conn->fd);
@@ -349,8 +418,8 @@ int http_start(server *s, int listen_fd, icp_error *err) {
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
         listen_fd, MHD_OPTION_CONNECTION_LIMIT, s->max_connections,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MAX(1, s->read_timeout),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_URI_LOG_CALLBACK,
+        on_uri, NULL, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)MAX(1, s->read_timeout),
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
         on_connection, s, MHD_OPTION_END);
     if (!s->daemon) return error_set(err, ICP_EIO, "the HTTP server does not start");

@@ -9,8 +9,8 @@ static const route routes[] = {
     {"/responses", .v1 = true, .post = responses_start},
     {"/responses/input_tokens", .v1 = true, .post = response_tokens_reply},
     {"/responses/", .v1 = true, .get = response_reply, .drop = response_drop},
-    {"/messages", .v1 = true, .errors = FORM_ANTHROPIC, .post = messages_start},
-    {"/messages/count_tokens", .v1 = true, .errors = FORM_ANTHROPIC, .post = count_tokens_reply},
+    {"/messages", .v1 = true, .post = messages_start},
+    {"/messages/count_tokens", .v1 = true, .post = count_tokens_reply},
     {"/completion", .post = completion_start},
     {"/infill", .post = infill_start},
     {"/apply-template", .post = apply_template_reply},
@@ -52,6 +52,14 @@ static bool matches(const route *r, const char *path) {
 
 const char *route_rest(const route *r, const char *path) {
     return without_v1(path) + strlen(r->path);
+}
+
+enum error_form route_errors(const char *path) {
+    static const char messages[] = "/messages";
+    path = without_v1(path);
+    if (strncmp(path, messages, sizeof messages - 1) != 0) return FORM_OPENAI;
+    char next = path[sizeof messages - 1];
+    return !next || next == '/' ? FORM_ANTHROPIC : FORM_OPENAI;
 }
 
 static const char *methods(const route *r) {

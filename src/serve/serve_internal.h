@@ -47,7 +47,7 @@ typedef struct shelf shelf;
 
 /* ---- replies (reply.c) ---------------------------------------------------------------------- */
 
-/* A whole answer: a body, or an error whose form is the route's. */
+/* A whole answer: a body, or an error in the form of the caller's kind. */
 typedef struct reply {
     int status;       /* 0: there is none yet */
     const char *type; /* of the body; NULL: application/json */
@@ -151,14 +151,13 @@ void generation_free(generation **g);
 /* ---- routes (route.c, endpoints.c, metrics.c) ----------------------------------------------- */
 
 typedef struct route {
-    const char *path; /* begins with "/"; one that ends with "/" takes everything below */
-    bool v1;          /* also below /v1 */
-    bool open;        /* asks for no key, and works before the model is loaded */
-    enum error_form errors;
-    bool slow;                                /* get and drop wait for something: on a worker */
-    bool list;                                /* the body is an array */
-    bool of_model;                            /* get and drop ask a model */
-    void (*get)(call *c);                     /* on the http thread; takes HEAD too */
+    const char *path;     /* begins with "/"; one that ends with "/" takes everything below */
+    bool v1;              /* also below /v1 */
+    bool open;            /* asks for no key, and works before the model is loaded */
+    bool slow;            /* get and drop wait for something: on a worker */
+    bool list;            /* the body is an array */
+    bool of_model;        /* get and drop ask a model */
+    void (*get)(call *c); /* on the http thread; takes HEAD too */
     void (*post)(call *c, json_object *body); /* on a worker */
     void (*drop)(call *c);                    /* DELETE, on the http thread */
 } route;
@@ -166,6 +165,8 @@ typedef struct route {
 /* The route for a method and path; NULL with a 404, a 405 that names the methods, or the 204 of
  * OPTIONS. */
 const route *route_find(const char *method, const char *path, reply *r);
+/* Whose clients ask at this path, whether or not there is something at it. */
+enum error_form route_errors(const char *path);
 /* What of a path follows the route's own. */
 const char *route_rest(const route *r, const char *path);
 
@@ -277,6 +278,7 @@ struct call {
     struct MHD_Connection *mhd;
     call *next_work; /* in the workers' queue, or of those that wait for a model */
     const route *route;
+    enum error_form errors; /* of whom the caller is a client */
     char *method, *path, *origin;
     bool http11;
     char id[129]; /* x-request-id */

@@ -81,7 +81,7 @@ static void check_reply(call *c) {
     buf text = {0};
     if (r->is_error) {
         must(r->status >= 400 && r->status < 600 && r->status != 500 && r->message[0]);
-        put_error(&text, r, c->route->errors, "req_fuzz");
+        put_error(&text, r, c->errors, "req_fuzz");
         must_be_json(&text);
     } else {
         must(r->status == 200);
