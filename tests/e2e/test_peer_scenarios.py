@@ -1,12 +1,13 @@
 """What users of llama-server rely on, as scenarios: answers that do not depend on cache, company or
-batch; exact counts; its routes and fields. (Restarts, full contexts, keys, schemas and tools are
-elsewhere.)"""
+batch; exact counts; its routes and fields. (docs/compat.md lists them all, and where the others are.)"""
 
+import itertools
 import json
 
 import pytest
 
-from program import serving, together
+from program import eventually, raw, serving, together
+from scripted import scripted_model
 
 PROMPT = "The quick brown fox jumps over the lazy dog, and then some more text follows it. "
 
@@ -24,6 +25,18 @@ def test_same_prompt_same_text(tiny, tiny_model, options):
     with serving("-m", tiny_model, "--cache-ram", "32M", *options) as s:
         assert {complete(s, PROMPT)["content"] for _ in range(4)} == {expected}
         assert set(together(4, lambda i: complete(s, PROMPT)["content"])) == {expected}
+
+
+@pytest.mark.parametrize("kv", ["f32", "bf16", "q8_0"])
+def test_same_seed_same_text_in_every_format_of_keys(tiny_model, kv):
+    draws = [{"temperature": 1, "seed": seed} for seed in range(4)]
+    with serving("-m", tiny_model, "--cache-ram", "32M", "--kv", kv, "--no-cache") as s:
+        expected = [complete(s, PROMPT, **draw)["content"] for draw in draws]
+    assert len(set(expected)) == 4
+    with serving("-m", tiny_model, "--cache-ram", "32M", "--kv", kv) as s:
+        for _ in range(2):
+            assert [complete(s, PROMPT, **draw)["content"] for draw in draws] == expected
+        assert together(4, lambda i: complete(s, PROMPT, **draws[i])["content"]) == expected
 
 
 def test_seeds(tiny):
@@ -76,6 +89,16 @@ def test_what_is_unrelated_misses_and_what_was_there_stays(tiny):
     assert back["content"] == first and back["timings"]["prompt_n"] == 1
 
 
+def test_one_place_for_two_conversations(tiny_model):
+    """Who comes back finds what another request had the place for since."""
+    a, b = ([i % 300 + 5 for i in range(start, start + 90)] for start in (0, 150))
+    for option, found in (("--cache-ram", 89), ("--no-cache", 0)):
+        with serving("-m", tiny_model, "--parallel", 1, *((option, "32M") if found else (option,))) as s:
+            for prompt in (a, b):
+                assert complete(s, prompt)["timings"]["cache_n"] == 0
+            assert complete(s, a)["timings"]["cache_n"] == found
+
+
 def test_two_branches_grow_in_turn(tiny):
     trunk = [i % 200 + 20 for i in range(70)]
     branches, salt = [trunk + [5], trunk + [6]], {"cache_salt": "branches"}
@@ -105,6 +128,46 @@ def test_more_requests_than_places(tiny_model, parallel):
         assert together(6, lambda i: complete(s, PROMPT + str(i))["content"]) == expected
 
 
+def test_who_is_busy_and_who_waits(tiny_model):
+    with serving("-m", tiny_model, "--cache-ram", "32M", "--parallel", 2) as s:
+        body = {"prompt": [5, 6], "n_predict": 480, "ignore_eos": True, "stream": True}
+        streams = [s.socket(timeout=60) for _ in range(5)]
+        for i, stream in enumerate(streams):
+            stream.sendall(raw("/completion", body | {"cache_salt": str(i)}))
+        seen = set()
+
+        def busy():
+            slots = [slot["is_processing"] for slot in s.get("/slots").json]
+            seen.add((sum(slots), s.metrics()["num_requests_waiting"] > 0))
+            return (2, True) in seen
+
+        assert eventually(busy), seen
+        assert max(n for n, _ in seen) <= 2
+        for stream in streams:
+            data = b""
+            while not data.endswith(b"0\r\n\r\n"):
+                data += stream.recv(1 << 16)
+            assert b'"stop":true' in data
+            stream.close()
+        assert eventually(lambda: not any(slot["is_processing"] for slot in s.get("/slots").json))
+        assert s.get("/slots?fail_on_no_slot=1").status == 200
+
+
+def test_at_the_end_of_the_context(tiny):
+    """A prompt that fills it is refused, in a stream as well; an answer ends with it."""
+    n_ctx = tiny.get("/props").json["default_generation_settings"]["n_ctx"]
+    for path, stream in itertools.product(("/completion", "/v1/completions"), (False, True)):
+        for n in (n_ctx, n_ctx + 100):
+            answer = tiny.post(path, {"prompt": [5] * n, "stream": stream})
+            assert answer.status == 400 and answer.error["code"] == "context_length_exceeded"
+            assert (answer.error["n_prompt_tokens"], answer.error["n_ctx"]) == (n, n_ctx)
+    for left in (1, 4):
+        a = complete(tiny, [5] * (n_ctx - left), n_predict=-1, ignore_eos=True)
+        assert (a["tokens_predicted"], a["stop_type"], a["truncated"]) == (left, "limit", False)
+    a = tiny.complete([5] * (n_ctx - 4), max_tokens=100, ignore_eos=True)
+    assert (a["choices"][0]["finish_reason"], a["usage"]["completion_tokens"]) == ("length", 4)
+
+
 def test_prompts_of_every_form(tiny):
     ids = tiny.tokenize(PROMPT, add_special=True)
     expected = complete(tiny, PROMPT)["content"]
@@ -131,6 +194,70 @@ def test_templates_and_models(tiny):
     assert tiny.post("/apply-template", {"messages": messages}).json["prompt"] == "<s>system:S</s><s>user:U</s><s>assistant:"
     assert tiny.get("/props").json["chat_template"]
     assert tiny.get("/v1/models").json["data"][0]["id"] == tiny.get("/models").json["data"][0]["id"]
+
+
+MARKS = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>")
+
+
+def test_filling_in_the_middle(tmp_path):
+    """Which prompt that is tells the cache, which knows the same one spelled out."""
+    model = scripted_model(tmp_path / "fim.gguf", [], specials=MARKS)
+    extra = [{"filename": "a.c", "text": "int a;\n"}, {"filename": "b.c", "text": "int b;\n"}]
+    cases = [
+        ({}, "<fim_prefix>before <fim_suffix> after<fim_middle>"),
+        ({"prompt": "x = "}, "<fim_prefix>before x = <fim_suffix> after<fim_middle>"),
+        (
+            {"input_extra": extra},
+            "<file_sep>a.c\nint a;\n<file_sep>b.c\nint b;\n<fim_prefix>before <fim_suffix> after<fim_middle>",
+        ),
+    ]
+    with serving("-m", model, "--cache-ram", "64M") as s:
+        for fields, spelled in cases:
+            ids = s.tokenize(spelled, add_special=True)
+            complete(s, ids, cache_salt="fim")
+            body = {"input_prefix": "before ", "input_suffix": " after", "n_predict": 1, "cache_salt": "fim"}
+            answer = s.post("/infill", body | fields)
+            assert answer.status == 200
+            t = answer.json["timings"]
+            assert (t["cache_n"], t["prompt_n"]) == (len(ids) - 1, 1), spelled
+        legacy = s.post("/v1/completions", {"prompt": "before ", "suffix": " after", "max_tokens": 1, "cache_salt": "fim"})
+        assert legacy.json["usage"]["prompt_tokens_details"]["cached_tokens"] == len(s.tokenize(cases[0][1])) - 1
+        for wrong in ({"input_extra": "x"}, {"input_extra": [{"filename": "a"}]}, {"input_prefix": 5}, {"prompt": [5]}):
+            answer = s.post("/infill", {"input_prefix": "a", "input_suffix": "b"} | wrong)
+            assert answer.status == 400 and answer.error["param"] == next(iter(wrong)), answer
+
+
+OPEN = ["/health", "/v1/health", "/version", "/"]
+KEYED = ["/v1/models", "/models/tiny", "/props", "/slots", "/metrics", "/lora-adapters", "/cache", "/tokenizer_info", "/v1/responses/x"]
+
+
+def test_what_is_open_and_what_asks_for_a_key(keyed):
+    for path in OPEN:
+        assert keyed.get(path).status == keyed.request("HEAD", path).status == 200, path
+    posts = ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/completion", "/infill", "/tokenize", "/apply-template"]
+    for path in KEYED + posts:
+        send = keyed.post if path in posts else lambda path, _, **more: keyed.get(path, **more)
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"x-api-key": "wrong"}, {"Authorization": "Basic a2V5LW9mLWFubg=="}):
+            assert send(path, {}, headers=headers).status == 401, (path, headers)
+        for headers in ({"Authorization": "Bearer key-of-ann"}, {"Authorization": "bearer  key-of-ann"}, {"X-Api-Key": "key-of-ann"}):
+            assert send(path, {}, headers=headers).status in (200, 400, 404), (path, headers)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hostname", "../../etc/hostname", "http://127.0.0.1:1/x.png", "data:image/png;base64,AAAA"])
+def test_media_are_refused_not_fetched(tiny, url):
+    part = {"type": "image_url", "image_url": {"url": url}}
+    answer = tiny.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [part]}]})
+    assert answer.status == 400 and answer.error["param"].startswith("messages[0].content")
+
+
+def test_a_log_line_is_one_line(tiny):
+    lines = len(tiny.log.splitlines())
+    forged = "2026-01-01T00:00:00.000Z warn  forged"
+    for path in (f"/x%0a{forged.replace(' ', '%20')}", "/x%1b%5b2J"):
+        assert tiny.get(path).status == 404
+    tiny.get("/y", headers={"x-request-id": forged, "User-Agent": forged})
+    new = tiny.log.splitlines()[lines:]
+    assert not any(line.startswith(forged) or "\x1b" in line for line in new), new
 
 
 def test_anthropic_tool_results(tiny):
