@@ -137,7 +137,7 @@ typedef struct icp_chat_parser_opts {
     size_t n_prompt;
     const char *begun; /* what the prompt has of the answer, from icp_chat_force; NULL: nothing */
     bool keep_special; /* control tokens that are no markers stay in content */
-    bool marked;       /* calls never begin without a marker: what a grammar of tools needs */
+    bool marked; /* a grammar of tools is followed, where calls have the markers that they should */
 } icp_chat_parser_opts;
 
 /* Makes the answer to a prompt be a call of one of tools_json (a list): appends what such an answer
@@ -182,8 +182,9 @@ int icp_grammar_from_regex(icp_model *m, const char *text, size_t len, icp_gramm
 int icp_grammar_from_choices(icp_model *m, const char *const *texts, size_t n, icp_grammar **out,
                              icp_error *err);
 /* The answer to a chat with tools (a list as OpenAI's chat API has it) of which some are strict:
- * any text, and calls whose arguments are valid under the schemas of these. *out is NULL when none
- * is strict, or when the model's dialect cannot be enforced. ICP_EFORMAT, too: tools_json. */
+ * any text, and calls in the model's dialect whose arguments are valid under the schemas of these.
+ * *out is NULL when none is strict, or when the dialect is none that can be enforced. ICP_EFORMAT,
+ * too: tools_json. ICP_EUNSUPPORTED, too: the dialect cannot write such names or arguments. */
 int icp_grammar_from_tools(icp_model *m, const char *tools_json, icp_grammar **out, icp_error *err);
 void icp_grammar_free(icp_grammar **g); /* NULL is fine */
 

@@ -164,7 +164,7 @@ struct icp_chat_parser {
     bool failed;
 };
 
-static bool is_special(void *arg, const char *text, size_t len) {
+bool api_is_special(void *arg, const char *text, size_t len) {
     const icp_model *m = arg;
     char name[128];
     if (len >= sizeof name) return false;
@@ -190,7 +190,7 @@ static int open_parser(icp_chat_parser *p, const icp_chat_parser_opts *opts, icp
                               .tools_json = opts->tools_json,
                               .keep_special = opts->keep_special,
                               .marked = opts->marked,
-                              .is_special = is_special,
+                              .is_special = api_is_special,
                               .arg = (void *)p->model};
     if (opts->begun) inner.style.calls = chat_force_dialect(&inner.style, opts->tools_json);
     TRY(chat_parser_open(&inner, &p->parser, err));

@@ -12,27 +12,75 @@ static grammar_str token_text(const tokenizer *t, int32_t id) {
     return (grammar_str){text.data, text.len};
 }
 
-static int make_vocab(const tokenizer *t, grammar_vocab **out) {
+/* Special tokens of marks as these spell them; `from` is where each begins in `text`. */
+typedef struct mark_tokens {
+    const chat_strict *calls;
+    buf text;
+    size_t from[COUNT_OF(((chat_strict *)NULL)->tokens) + 1];
+} mark_tokens;
+
+static void spell_marks(const chat_strict *calls, mark_tokens *out) {
+    *out = (mark_tokens){.calls = calls};
+    for (size_t i = 0; i < calls->n_tokens; i++) {
+        buf_puts(&out->text, GRAMMAR_TOKEN);
+        buf_puts(&out->text, calls->tokens[i]);
+        buf_puts(&out->text, GRAMMAR_TOKEN_END);
+        out->from[i + 1] = out->text.len;
+    }
+}
+
+/* In a grammar of calls: bytes that UTF-8 does not have are those of marks and of control tokens,
+ * which may stand in free text. */
+static grammar_str text_beside_marks(const tokenizer *t, int32_t id, const mark_tokens *marks) {
+    enum token_type type = tokenizer_type(t, id);
+    grammar_str text = token_text(t, id);
+    text_str name = tokenizer_bytes(t, id);
+    bool special = type == TOKEN_CONTROL || type == TOKEN_USER;
+    for (size_t i = 0; special && i < marks->calls->n_tokens; i++)
+        if (strlen(marks->calls->tokens[i]) == name.len &&
+            !memcmp(marks->calls->tokens[i], name.data, name.len))
+            return (grammar_str){marks->text.data + marks->from[i],
+                                 marks->from[i + 1] - marks->from[i]};
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] >= 0xf8) return (grammar_str){"", 0};
+    bool free = type == TOKEN_CONTROL && !tokenizer_ends(t, id);
+    return free ? (grammar_str){GRAMMAR_OTHER, 1} : text;
+}
+
+/* calls: NULL, or whose marks are to be told from texts. */
+static int make_vocab(const tokenizer *t, const chat_strict *calls, grammar_vocab **out) {
     size_t n = tokenizer_n(t);
     grammar_str *tokens = mem_alloc(n * sizeof *tokens);
+    mark_tokens marks = {0};
     if (!tokens) return ICP_ENOMEM;
-    for (size_t i = 0; i < n; i++) tokens[i] = token_text(t, (int32_t)i);
-    int rc = grammar_vocab_new(tokens, n, out);
+    if (calls) spell_marks(calls, &marks);
+    int rc = marks.text.failed ? ICP_ENOMEM : 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        tokens[i] = calls ? text_beside_marks(t, (int32_t)i, &marks) : token_text(t, (int32_t)i);
+    if (rc == 0) rc = grammar_vocab_new(tokens, n, out);
     mem_free(tokens);
+    buf_fini(&marks.text);
     return rc;
 }
 
-static int get_vocab(icp_model *m, grammar_vocab **out, icp_error *err) {
+/* The marks of a model's dialect are always the same. */
+static int find_vocab(icp_model *m, const chat_strict *calls, grammar_vocab **out, icp_error *err) {
+    grammar_vocab **known = calls ? &m->calls_vocab : &m->grammar_vocab;
     int rc = 0;
     pthread_mutex_lock(&m->grammar_lock);
-    if (!m->grammar_vocab) rc = make_vocab(m->tok, &m->grammar_vocab);
-    *out = m->grammar_vocab;
+    if (!*known) rc = make_vocab(m->tok, calls, known);
+    *out = *known;
     pthread_mutex_unlock(&m->grammar_lock);
     return rc < 0 ? error_set(err, rc, "out of memory") : 0;
 }
 
+static int get_vocab(icp_model *m, grammar_vocab **out, icp_error *err) {
+    return find_vocab(m, NULL, out, err);
+}
+
 void api_free_grammars(icp_model *m) {
     grammar_vocab_unref(&m->grammar_vocab);
+    grammar_vocab_unref(&m->calls_vocab);
     pthread_mutex_destroy(&m->grammar_lock);
 }
 
@@ -81,26 +129,63 @@ int icp_grammar_from_choices(icp_model *m, const char *const *texts, size_t n, i
     return rc;
 }
 
-/* Whether text can be printed as a token of its own, or spelled. */
-static bool is_printable(const icp_model *m, const char *text) {
-    int32_t id = text ? tokenizer_find(m->tok, text) : -1;
-    return id < 0 || token_text(m->tok, id).len > 0;
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static grammar_dialect dialect_of(const chat_strict *s) {
+    static const enum grammar_arguments syntaxes[] = {[CHAT_JSON] = ARGUMENTS_JSON,
+                                                      [CHAT_NAMED] = ARGUMENTS_JSON,
+                                                      [CHAT_CHANNEL] = ARGUMENTS_JSON,
+                                                      [CHAT_KEYED] = ARGUMENTS_KEYED,
+                                                      [CHAT_LITERAL] = ARGUMENTS_LITERAL};
+    return (grammar_dialect){.arguments = syntaxes[s->syntax],
+                             .section = s->section,
+                             .section_end = s->section_end,
+                             .call = s->call,
+                             .listed = s->listed,
+                             .ends = s->ends,
+                             .bare = s->bare,
+                             .thought_end = s->thought_end,
+                             .message = s->message,
+                             .message_end = s->message_end,
+                             .key = s->key,
+                             .key_end = s->key_end,
+                             .text_key_end = s->text_key_end,
+                             .value_end = s->value_end,
+                             .lines = s->lines,
+                             .named_end = s->named_end,
+                             .quote = s->quote,
+                             .assign = s->quote ? ':' : '=',
+                             .tokens = s->tokens,
+                             .n_tokens = s->n_tokens};
 }
 
-static int make_calls(icp_model *m, const chat_call_forms *forms, icp_grammar **out,
-                      icp_error *err) {
+static enum grammar_value value_of(void *params, const char *key) {
+    static const enum grammar_value values[] = {[CHAT_VALUE_JSON] = VALUE_JSON,
+                                                [CHAT_VALUE_TEXT] = VALUE_TEXT,
+                                                [CHAT_VALUE_TEXT_OR_NULL] = VALUE_TEXT_OR_NULL};
+    return values[chat_strict_value(params, key)];
+}
+
+static grammar_str str_of(const char *text) {
+    return (grammar_str){text, text ? strlen(text) : 0};
+}
+
+static int make_calls(icp_model *m, const chat_strict *s, icp_grammar **out, icp_error *err) {
     grammar_vocab *v;
     grammar *g;
-    TRY(get_vocab(m, &v, err));
-    grammar_call *calls = mem_zero(forms->n, sizeof *calls);
+    grammar_dialect dialect = dialect_of(s);
+    dialect.value_of = value_of;
+    TRY(find_vocab(m, s, &v, err));
+    grammar_call *calls = mem_zero(s->n, sizeof *calls);
     if (!calls) return error_set(err, ICP_ENOMEM, "out of memory");
-    for (size_t i = 0; i < forms->n; i++) {
-        const chat_call_form *f = &forms->form[i];
-        calls[i] = (grammar_call){.begin = {f->begin, strlen(f->begin)},
-                                  .schema = {f->schema, f->schema ? strlen(f->schema) : 0},
-                                  .end = {f->end, strlen(f->end)}};
+    for (size_t i = 0; i < s->n; i++) {
+        const chat_strict_call *call = &s->calls[i];
+        calls[i] = (grammar_call){.begin = str_of(call->begin),
+                                  .schema = str_of(call->schema),
+                                  .end = str_of(call->end),
+                                  .arg = call->params};
     }
-    int rc = grammar_from_calls(v, forms->marker, calls, forms->n, NULL, &g, err);
+    int rc = grammar_from_calls(v, &dialect, calls, s->n, NULL, &g, err);
     mem_free(calls);
     if (rc == 0) *out = (icp_grammar *)g;
     return rc;
@@ -108,16 +193,13 @@ static int make_calls(icp_model *m, const chat_call_forms *forms, icp_grammar **
 
 int icp_grammar_from_tools(icp_model *m, const char *tools_json, icp_grammar **out,
                            icp_error *err) {
-    const chat_reasoning *r = m->style.reasoning;
-    chat_call_forms forms;
+    const chat_strict_opts opts = {
+        .style = m->style, .tools_json = tools_json, .is_special = api_is_special, .arg = m};
+    chat_strict calls;
     *out = NULL;
-    int rc = chat_strict_calls(&m->style, tools_json, &forms);
-    if (rc < 0) return error_set(err, rc, "tools: %s", icp_strerror(rc));
-    /* A grammar knows of no control tokens: where markers are some, nothing can be promised. */
-    if (forms.n && is_printable(m, forms.marker) && !m->style.channels &&
-        (!r || (is_printable(m, r->open) && is_printable(m, r->close))))
-        rc = make_calls(m, &forms, out, err);
-    chat_call_forms_fini(&forms);
+    TRY(chat_strict_calls(&opts, &calls, err));
+    int rc = calls.n ? make_calls(m, &calls, out, err) : 0;
+    chat_strict_fini(&calls);
     return rc;
 }
 

@@ -27,6 +27,7 @@ struct icp_model {
     icp_model_info info;
     pthread_mutex_t grammar_lock;
     grammar_vocab *grammar_vocab; /* made for the first grammar */
+    grammar_vocab *calls_vocab;   /* and for the first one of calls: with tokens of their marks */
     icp_adapter *adapters;        /* n_adapters, with paths of their own, */
     float *scales;                /* and their scales */
     size_t n_adapters;
@@ -43,6 +44,8 @@ int api_encode(const icp_model *m, const char *text, size_t len, const uint8_t *
 void api_free_grammars(icp_model *m);
 /* Sets rank_template. ICP_EFORMAT, ICP_ENOMEM. */
 int api_open_rank_template(icp_model *m, const gguf *g, icp_error *err);
+/* Whether text[len] is a special token of the model (arg). */
+bool api_is_special(void *arg, const char *text, size_t len);
 /* Sets style and caps, from the template. ICP_ENOMEM. */
 int api_probe_chat(icp_model *m);
 

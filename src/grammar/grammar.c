@@ -98,11 +98,11 @@ int grammar_from_json(grammar_vocab *v, const char *text, size_t len, const gram
     return make(v, parse_nothing, text, len, limits, out, err);
 }
 
-int grammar_from_calls(grammar_vocab *v, const char *marker, const grammar_call *calls, size_t n,
-                       const grammar_limits *limits, grammar **out, icp_error *err) {
+int grammar_from_calls(grammar_vocab *v, const grammar_dialect *d, const grammar_call *calls,
+                       size_t n, const grammar_limits *limits, grammar **out, icp_error *err) {
     ir rules;
     TRY(ir_init(&rules, limits, err));
-    ir_node root = calls_build(&rules, marker, calls, n);
+    ir_node root = calls_build(&rules, d, calls, n);
     int rc = rules.rc < 0 ? rules.rc : finish(v, &rules, root, out);
     ir_fini(&rules);
     return rc;

@@ -56,15 +56,66 @@ int grammar_from_schema(grammar_vocab *v, const char *text, size_t len,
 int grammar_from_json(grammar_vocab *v, const char *text, size_t len, const grammar_limits *limits,
                       grammar **out, icp_error *err);
 
-/* A function that may be called in a text: begin, JSON that is valid under the schema (data NULL:
- * any object), end. */
+/* ---- calls of functions in a text (calls.c, call_arguments.c) ------------------------------- */
+
+/* Tokens that are no text have bytes that no text has. The marks of a dialect may have special
+ * tokens in them: each is GRAMMAR_TOKEN, its text, GRAMMAR_TOKEN_END, in a mark as in the
+ * vocabulary. All others that may stand in free text are GRAMMAR_OTHER. */
+#define GRAMMAR_TOKEN "\xff"
+#define GRAMMAR_TOKEN_END "\xfe"
+#define GRAMMAR_OTHER "\xf8"
+/* Places in the begin and the end of a call: an optional space, a word that the model makes up, a
+ * small number; two of the last are around what may be left out. */
+#define GRAMMAR_SPACE "\xfa"
+#define GRAMMAR_WORD "\xf9"
+#define GRAMMAR_NUMBER "\xfb"
+#define GRAMMAR_OPTION "\xfc"
+
+enum grammar_arguments {
+    ARGUMENTS_JSON,    /* {"a": 1, "b": "x"} */
+    ARGUMENTS_KEYED,   /* <key=a>1</key><key=b>x</key> */
+    ARGUMENTS_LITERAL, /* a=1, b="x" */
+};
+/* How an argument is written where strings may stand as they are. */
+enum grammar_value { VALUE_JSON, VALUE_TEXT, VALUE_TEXT_OR_NULL };
+
+/* How a model writes its calls. Marks that are NULL do not exist.
+ *
+ *   TEXT ( section call… section_end TEXT )*        with a section
+ *   TEXT ( call begin ARGUMENTS end TEXT )*         without one; or where a call leaves it out
+ *   HEADER message ( BODY message_end HEADER … )*   with a message: see calls.c */
+typedef struct grammar_dialect {
+    enum grammar_arguments arguments;
+    const char *section, *section_end; /* without an end nothing follows the calls */
+    const char *call;                  /* before each call; its begin goes on behind it */
+    bool listed; /* calls of a section may be in brackets, with commas between them */
+    bool ends;   /* text may follow the end of a call */
+    char bare;   /* a text that begins with it is a call, or a list of them ('['); 0: none is */
+    const char *thought_end; /* after it a text begins anew */
+    const char *message, *message_end;
+    /* KEYED: a value stands between key_end (of strings: text_key_end, if there is one) and
+     * value_end, which a string does not contain; lines: each in lines of its own. */
+    const char *key, *key_end, *text_key_end, *value_end;
+    bool lines;
+    bool named_end; /* the key and ">" follow value_end */
+    enum grammar_value (*value_of)(void *arg, const char *key);
+    /* LITERAL: around strings; NULL: as in JSON. Between a key and its value. */
+    const char *quote;
+    char assign;
+    const char *const *tokens; /* the texts of all special tokens in these marks */
+    size_t n_tokens;
+} grammar_dialect;
+
+/* begin, arguments that are valid under a schema (data NULL: any), end. */
 typedef struct grammar_call {
     grammar_str begin, schema, end;
+    void *arg; /* of value_of */
 } grammar_call;
-/* Any text, in which each marker (ASCII) is followed by one of n calls. ICP_EUNSUPPORTED, too: the
- * marker has its first character twice. */
-int grammar_from_calls(grammar_vocab *v, const char *marker, const grammar_call *calls, size_t n,
-                       const grammar_limits *limits, grammar **out, icp_error *err);
+/* Any text in which each mark is followed by one of n calls. Arguments of which nothing is
+ * restricted are left out where the dialect cannot write them. ICP_EUNSUPPORTED, too: a restricted
+ * one cannot be written. */
+int grammar_from_calls(grammar_vocab *v, const grammar_dialect *d, const grammar_call *calls,
+                       size_t n, const grammar_limits *limits, grammar **out, icp_error *err);
 
 grammar *grammar_ref(grammar *g);
 void grammar_unref(grammar **g); /* NULL is fine */

@@ -50,6 +50,19 @@ typedef struct ir_range {
     int32_t lo, hi;
 } ir_range;
 
+/* How strings are spelled: as in JSON, or raw, as they are. None contains the mark.
+ *
+ *   "…"                                                JSON
+ *   <|"|>…<|"|>     open …       mark                  any raw string
+ *   \n…\n</value>   open pad … pad mark                a restricted one, if it is padded */
+typedef struct ir_spelling {
+    bool raw;
+    const char *mark; /* NULL: JSON that stands alone */
+    const char *open, *pad;
+    bool python; /* True, False and None may stand for JSON's words, and '…' for "…" */
+    bool single; /* '…' it is */
+} ir_spelling;
+
 typedef struct ir_rule {
     ir_node node;
     bool defined;
@@ -67,6 +80,7 @@ typedef struct ir {
     size_t cap_items, cap_kids, cap_ranges, cap_rules, cap_text;
     size_t steps_left, memory_left;
     const atomic_bool *cancel;
+    ir_spelling spelling;
     int rc;
     icp_error *err;
 } ir;
@@ -92,8 +106,14 @@ ir_node ir_series(ir *g, const ir_node *parts, const bool *needed, size_t n, ir_
 uint32_t ir_rule_new(ir *g); /* UINT32_MAX on failure */
 void ir_rule_define(ir *g, uint32_t rule, ir_node node);
 ir_node ir_call(ir *g, uint32_t rule);
-/* What code points of a class, each in its one spelling inside a JSON string, match. */
-ir_node ir_json_class(ir *g, const ir_range *ranges, size_t n, bool negated);
+/* What code points of a class, each in its one spelling inside a string, match: without the first
+ * character of the mark. */
+ir_node ir_string_class(ir *g, const ir_range *ranges, size_t n, bool negated);
+/* The first character of the mark; -1: there is none, or it is a special token. */
+int32_t ir_barred(const ir *g);
+/* A string without what is around it; IR_NEVER: it contains the mark. */
+ir_node ir_string_text(ir *g, const char *text, size_t len);
+ir_node ir_text_without_mark(ir *g, const char *text, size_t len); /* the same of any text */
 
 typedef struct node_list { /* zero-initialise; grows by node_list_add */
     ir_node *node;
@@ -117,12 +137,35 @@ int32_t cursor_hex(cursor *c, int digits);    /* -1: not so many */
 bool cursor_number(cursor *c, uint32_t *out); /* decimal; false: none, or too great */
 
 ir_node gbnf_parse(ir *g, const char *text, size_t len); /* the root */
-/* json: as the inside of a JSON string, found anywhere in it unless anchored (as JSON Schema's
+/* inside: as the inside of a string, found anywhere in it unless anchored (as JSON Schema's
  * "pattern"); else the whole text. */
-ir_node regex_parse(ir *g, const char *text, size_t len, bool json);
+ir_node regex_parse(ir *g, const char *text, size_t len, bool inside);
 ir_node schema_parse(ir *g, const char *text, size_t len);
 ir_node schema_any_object(ir *g);
-ir_node calls_build(ir *g, const char *marker, const grammar_call *calls, size_t n); /* calls.c */
+ir_node calls_build(ir *g, const grammar_dialect *d, const grammar_call *calls, size_t n);
+ir_node call_arguments(ir *g, const grammar_dialect *d, const grammar_call *call);
+
+/* ---- free text (free_text.c) ---------------------------------------------------------------- */
+
+typedef struct mark { /* of bytes, with special tokens as in grammar.h */
+    const char *text;
+    ir_node then;
+} mark;
+/* Text up to the first mark, then what follows that. */
+typedef struct free_text {
+    const mark *marks;
+    size_t n_marks;
+    const char *const *tokens; /* special tokens that may stand in it; and all others */
+    size_t n_tokens;
+    bool may_end;  /* before any mark */
+    uint32_t rule; /* to be defined as such a text, so that marks can lead back to it */
+    char open;     /* when a text begins with it, or with blanks and it, `opens` follows; 0: no */
+    ir_node opens;
+    uint32_t opened; /* the rule of a text that may begin so */
+} free_text;
+void free_text_define(ir *g, const free_text *t);
+/* Ordinary text to the end of the first mark. */
+ir_node free_text_until(ir *g, const char *mark);
 
 /* ---- code (program.c) ----------------------------------------------------------------------- */
 

@@ -275,17 +275,16 @@ ir_node ir_call(ir *g, uint32_t rule) {
     return add_item(g, (ir_item){IR_KIND_RULE, rule, 0, 0});
 }
 
-/* ---- characters of JSON strings ------------------------------------------------------------- */
+/* ---- characters of strings ------------------------------------------------------------------ */
+
+static char quote_of(const ir *g) {
+    return g->spelling.single ? '\'' : '"';
+}
 
 /* A character below 128 as JSON's own printer spells it. */
 static ir_node json_escape(ir *g, int32_t cp) {
     char raw = (char)cp;
-    buf text = {0};
-    buf_put_json(&text, &raw, 1);
-    if (text.failed) ir_fail(g, ICP_ENOMEM, "out of memory");
-    ir_node made = ir_text(g, text.data, text.len);
-    buf_fini(&text);
-    return made;
+    return ir_string_text(g, &raw, 1);
 }
 
 /* Splits ranges into characters that stand for themselves (into plain) and escapes. */
@@ -294,7 +293,7 @@ static size_t split_plain(ir *g, ir_item class, ir_range *plain, node_list *esca
     for (uint32_t i = 0; i < class.count && g->rc == 0; i++) {
         ir_range r = g->ranges[class.first + i];
         for (; r.lo <= MIN(r.hi, '\\'); r.lo++) {
-            if (r.lo < 0x20 || r.lo == '"' || r.lo == '\\')
+            if (r.lo < 0x20 || r.lo == quote_of(g) || r.lo == '\\')
                 node_list_add(g, escapes, json_escape(g, r.lo));
             else
                 plain[n++] = (ir_range){r.lo, r.lo};
@@ -304,15 +303,7 @@ static size_t split_plain(ir *g, ir_item class, ir_range *plain, node_list *esca
     return n;
 }
 
-ir_node ir_json_class(ir *g, const ir_range *ranges, size_t n, bool negated) {
-    ir_node all = ir_class(g, ranges, n, negated);
-    if (all == IR_NEVER) return all;
-    ir_item item = g->items[all];
-    if (item.kind == IR_KIND_TEXT) {
-        char c = g->text[item.first];
-        bool plain = (unsigned char)c >= 0x20 && c != '"' && c != '\\';
-        return plain ? all : json_escape(g, c);
-    }
+static ir_node json_class(ir *g, ir_item item) {
     node_list spellings = {0};
     ir_range *plain = mem_alloc((item.count + 128) * sizeof *plain);
     if (plain) {
@@ -324,5 +315,82 @@ ir_node ir_json_class(ir *g, const ir_range *ranges, size_t n, bool negated) {
     mem_free(plain);
     ir_node made = ir_alt(g, spellings.node, spellings.n);
     node_list_fini(&spellings);
+    return made;
+}
+
+int32_t ir_barred(const ir *g) {
+    int32_t cp = -1;
+    const char *mark = g->spelling.mark;
+    if (mark && mark[0] != GRAMMAR_TOKEN[0]) utf8_decode(mark, strlen(mark), &cp);
+    return cp;
+}
+
+/* A class without the barred character. */
+static ir_node without_barred(ir *g, ir_node node) {
+    ir_item item = g->items[node];
+    int32_t barred = ir_barred(g);
+    ir_range *kept = mem_alloc((item.count + 1) * sizeof *kept);
+    size_t n = 0;
+    if (!kept) ir_fail(g, ICP_ENOMEM, "out of memory");
+    for (uint32_t i = 0; kept && i < item.count; i++) {
+        ir_range r = g->ranges[item.first + i];
+        bool split = barred >= r.lo && barred <= r.hi;
+        if (!split) kept[n++] = r;
+        if (split && r.lo < barred) kept[n++] = (ir_range){r.lo, barred - 1};
+        if (split && r.hi > barred) kept[n++] = (ir_range){barred + 1, r.hi};
+    }
+    ir_node made = kept ? ir_class(g, kept, n, false) : IR_NEVER;
+    mem_free(kept);
+    return made;
+}
+
+/* A class of one character, which is a text. */
+static ir_node one_character(ir *g, ir_node node) {
+    ir_item item = g->items[node];
+    const char *text = g->text + item.first;
+    int32_t cp;
+    utf8_decode(text, item.count, &cp);
+    if (cp == ir_barred(g)) return IR_NEVER;
+    bool plain = g->spelling.raw || (cp >= 0x20 && cp != quote_of(g) && cp != '\\');
+    return plain ? node : json_escape(g, cp);
+}
+
+ir_node ir_string_class(ir *g, const ir_range *ranges, size_t n, bool negated) {
+    ir_node all = ir_class(g, ranges, n, negated);
+    if (all != IR_NEVER && g->items[all].kind != IR_KIND_TEXT && ir_barred(g) >= 0)
+        all = without_barred(g, all);
+    if (all == IR_NEVER) return all;
+    if (g->items[all].kind == IR_KIND_TEXT) return one_character(g, all);
+    return g->spelling.raw ? all : json_class(g, g->items[all]);
+}
+
+ir_node ir_text_without_mark(ir *g, const char *text, size_t len) {
+    const char *mark = g->spelling.mark;
+    buf ended = {0};
+    buf_put(&ended, text, len);
+    if (mark) buf_puts(&ended, mark);
+    if (ended.failed) ir_fail(g, ICP_ENOMEM, "out of memory");
+    const char *end =
+        mark && !ended.failed ? memmem(ended.data, ended.len, mark, strlen(mark)) : NULL;
+    bool has = end && end != ended.data + len;
+    buf_fini(&ended);
+    return has || g->rc < 0 ? IR_NEVER : ir_text(g, text, len);
+}
+
+ir_node ir_string_text(ir *g, const char *text, size_t len) {
+    if (g->spelling.raw) return ir_text_without_mark(g, text, len);
+    buf json = {0};
+    for (size_t i = 0;
+         i < len;) { /* between the quotation marks that single ones treat otherwise */
+        size_t n = i;
+        while (n < len && !(g->spelling.single && strchr("'\"", text[n]) && text[n])) n++;
+        buf_put_json(&json, text + i, n - i);
+        if (n < len && text[n] == '\'') buf_putc(&json, '\\');
+        if (n < len) buf_putc(&json, text[n]);
+        i = n + 1;
+    }
+    if (json.failed) ir_fail(g, ICP_ENOMEM, "out of memory");
+    ir_node made = g->rc < 0 ? IR_NEVER : ir_text_without_mark(g, json.data, json.len);
+    buf_fini(&json);
     return made;
 }

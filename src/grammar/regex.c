@@ -8,7 +8,7 @@
  *   ^ first and $ last in an alternative of the whole expression
  *
  * The pattern of a JSON Schema (ECMA 262) is looked for anywhere in the string unless anchored, and
- * its characters are spelled as in a JSON string. */
+ * its characters are spelled as in a string. */
 #include "grammar_internal.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@
 
 typedef struct regex {
     cursor c;
-    bool json;
+    bool inside;
 } regex;
 
 typedef struct class {
@@ -30,8 +30,8 @@ static ir_node fail(regex *p, int code, const char *what) {
 }
 
 static ir_node make_class(regex *p, const ir_range *ranges, size_t n, bool negated) {
-    return p->json ? ir_json_class(p->c.g, ranges, n, negated)
-                   : ir_class(p->c.g, ranges, n, negated);
+    return p->inside ? ir_string_class(p->c.g, ranges, n, negated)
+                     : ir_class(p->c.g, ranges, n, negated);
 }
 
 static ir_node make_char(regex *p, int32_t cp) {
@@ -128,7 +128,7 @@ static ir_node parse_class(regex *p) {
     class k = {0};
     bool negated = cursor_take(&p->c, '^');
     /* a ] that comes first is an ordinary one in most dialects, the end of nothing in ECMA's */
-    for (bool first = !p->json; p->c.g->rc == 0; first = false) {
+    for (bool first = !p->inside; p->c.g->rc == 0; first = false) {
         int32_t lo, hi;
         if (cursor_peek(&p->c) < 0) fail(p, ICP_EINVALID, "a class is not closed");
         if (!first && cursor_take(&p->c, ']')) break;
@@ -245,14 +245,14 @@ static ir_node parse_sequence(regex *p) {
     node_list pieces = {0};
     bool outermost = c->depth == 0, closed = false;
     bool opened = outermost && cursor_take(c, '^');
-    if (outermost && p->json && !opened) node_list_add(c->g, &pieces, anything(p));
+    if (outermost && p->inside && !opened) node_list_add(c->g, &pieces, anything(p));
     while (!at_end_of_sequence(c) && c->g->rc == 0 && !closed) {
         closed = outermost && cursor_take(c, '$');
         if (!closed) node_list_add(c->g, &pieces, parse_piece(p));
     }
     if (closed && !at_end_of_sequence(c))
         fail(p, ICP_EUNSUPPORTED, "^ and $ are supported at the ends only");
-    if (outermost && p->json && !closed) node_list_add(c->g, &pieces, anything(p));
+    if (outermost && p->inside && !closed) node_list_add(c->g, &pieces, anything(p));
     ir_node made = ir_seq(c->g, pieces.node, pieces.n);
     node_list_fini(&pieces);
     return made;
@@ -268,8 +268,8 @@ static ir_node parse_alternatives(regex *p) {
     return made;
 }
 
-ir_node regex_parse(ir *g, const char *text, size_t len, bool json) {
-    regex p = {.c = {.g = g, .text = text, .len = len}, .json = json};
+ir_node regex_parse(ir *g, const char *text, size_t len, bool inside) {
+    regex p = {.c = {.g = g, .text = text, .len = len}, .inside = inside};
     ir_node made = parse_alternatives(&p);
     if (g->rc == 0 && p.c.at < len) return fail(&p, ICP_EINVALID, "a parenthesis closes no group");
     return made;

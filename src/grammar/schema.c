@@ -55,6 +55,11 @@ ir_node schema_puts(schema *s, const char *text) {
     return ir_text(s->g, text, strlen(text));
 }
 
+ir_node schema_word(schema *s, const char *word, const char *python) {
+    ir_node json = schema_puts(s, word);
+    return s->g->spelling.python ? ir_either(s->g, json, schema_puts(s, python)) : json;
+}
+
 /* ---- references ------------------------------------------------------------------------------ */
 
 bool schema_is_annotation(const char *name) {
@@ -174,11 +179,41 @@ static bool has_type(json_object *types, json_object *value) {
     return false;
 }
 
+static ir_node put_value(schema *s, json_object *value);
+
+static ir_node put_items(schema *s, json_object *list) {
+    ir_node made = schema_puts(s, "[");
+    for (size_t i = 0; i < json_object_array_length(list) && s->g->rc == 0; i++) {
+        if (i) made = ir_pair(s->g, made, schema_puts(s, ","));
+        made = ir_pair(s->g, made, put_value(s, json_object_array_get_idx(list, i)));
+    }
+    return ir_pair(s->g, made, schema_puts(s, "]"));
+}
+
+static ir_node put_members(schema *s, json_object *object) {
+    ir_node made = schema_puts(s, "{");
+    bool first = true;
+    json_object_object_foreach(object, key, value) {
+        if (!first) made = ir_pair(s->g, made, schema_puts(s, ","));
+        first = false;
+        ir_node name = schema_quoted_text(s, key, strlen(key));
+        ir_node parts[] = {made, name, schema_puts(s, ":"), put_value(s, value)};
+        made = ir_seq(s->g, parts, COUNT_OF(parts));
+    }
+    return ir_pair(s->g, made, schema_puts(s, "}"));
+}
+
 static ir_node put_value(schema *s, json_object *value) {
+    bool raw = s->g->spelling.raw || s->g->spelling.python;
+    if (raw && json_object_is_type(value, json_type_string))
+        return schema_quoted_text(s, json_object_get_string(value),
+                                  (size_t)json_object_get_string_len(value));
+    if (raw && json_object_is_type(value, json_type_array)) return put_items(s, value);
+    if (raw && json_object_is_type(value, json_type_object)) return put_members(s, value);
     const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN |
                                                                  JSON_C_TO_STRING_NOSLASHESCAPE);
     if (!text) ir_fail(s->g, ICP_ENOMEM, "out of memory");
-    return text ? schema_puts(s, text) : IR_NEVER;
+    return text ? ir_text_without_mark(s->g, text, strlen(text)) : IR_NEVER;
 }
 
 /* Those values that the type beside them allows. */
@@ -203,8 +238,8 @@ static ir_node visit_type(schema *s, json_object *sub, const char *type) {
     if (!strcmp(type, "integer")) return schema_number(s, sub, true);
     if (!strcmp(type, "number")) return schema_number(s, sub, false);
     if (!strcmp(type, "boolean"))
-        return ir_either(s->g, schema_puts(s, "true"), schema_puts(s, "false"));
-    if (!strcmp(type, "null")) return schema_puts(s, "null");
+        return ir_either(s->g, schema_word(s, "true", "True"), schema_word(s, "false", "False"));
+    if (!strcmp(type, "null")) return schema_word(s, "null", "None");
     schema_fail(s, ICP_EINVALID, "\"%.40s\" is no type", type);
     return IR_NEVER;
 }
@@ -345,7 +380,24 @@ static ir_node visit_object(schema *s, json_object *sub) {
     }
     ir_node node = visit_plain(s, sub);
     bool or_null = json_object_get_boolean(schema_get(sub, "nullable"));
-    return or_null ? ir_either(s->g, node, schema_puts(s, "null")) : node;
+    return or_null ? ir_either(s->g, node, schema_word(s, "null", "None")) : node;
+}
+
+json_object *schema_flatten(schema *s, json_object *sub) {
+    for (int depth = 0; sub && s->g->rc == 0; depth++) {
+        if (depth > MAX_NESTING) schema_fail(s, ICP_ELIMIT, "nested too deeply");
+        if (!json_object_is_type(sub, json_type_object)) return sub;
+        refuse_others(s, sub);
+        json_object *list = list_at(s, sub, "allOf");
+        bool refers = schema_get(sub, "$ref");
+        if (!list && !refers) return sub;
+        json_object *target = refers ? schema_resolve(s, sub) : NULL;
+        sub = schema_without(s, sub, refers ? "$ref" : "allOf");
+        if (target) sub = schema_merge(s, sub, target);
+        for (size_t i = 0; !refers && i < json_object_array_length(list) && sub; i++)
+            sub = schema_merge(s, sub, json_object_array_get_idx(list, i));
+    }
+    return NULL;
 }
 
 ir_node schema_visit(schema *s, json_object *sub) {
@@ -393,16 +445,15 @@ static void define_common(schema *s) {
     if (g->rc < 0) return;
     ir_rule_define(g, rule, ir_either(g, space, IR_EMPTY));
     s->space = ir_call(g, rule);
-    ir_node string = ir_repeat(g, schema_chars(s), 0, UNBOUNDED), quote = schema_puts(s, "\"");
-    ir_rule_define(g, s->string, ir_seq(g, (ir_node[]){quote, string, quote}, 3));
+    ir_rule_define(g, s->string, schema_any_string(s));
     ir_rule_define(g, s->object, visit_empty(s, schema_object));
     ir_node any[] = {
         ir_call(g, s->object),
         visit_empty(s, schema_array),
         ir_call(g, s->string),
-        schema_puts(s, "true"),
-        schema_puts(s, "false"),
-        schema_puts(s, "null"),
+        schema_word(s, "true", "True"),
+        schema_word(s, "false", "False"),
+        schema_word(s, "null", "None"),
         IR_NEVER,
     };
     json_object *nothing = json_object_new_object();
@@ -413,8 +464,7 @@ static void define_common(schema *s) {
 
 /* ---- whole schemas --------------------------------------------------------------------------- */
 
-/* The schema as json-c reads it; NULL with an error. */
-static json_object *parse_json(ir *g, const char *text, size_t len) {
+json_object *schema_read(ir *g, const char *text, size_t len) {
     json_object *root;
     enum json_tokener_error why;
     size_t end;
@@ -429,14 +479,14 @@ static json_object *parse_json(ir *g, const char *text, size_t len) {
     return root;
 }
 
-static bool open(schema *s, ir *g) {
+bool schema_open(schema *s, ir *g) {
     *s = (schema){.g = g, .made = json_object_new_array(), .rules = lh_kptr_table_new(64, NULL)};
     if (!s->made || !s->rules) ir_fail(g, ICP_ENOMEM, "out of memory");
     if (g->rc == 0) define_common(s);
     return g->rc == 0;
 }
 
-static void close(schema *s) {
+void schema_close(schema *s) {
     json_object_put(s->made);
     json_object_put(s->root);
     if (s->rules) lh_table_free(s->rules);
@@ -444,7 +494,7 @@ static void close(schema *s) {
 }
 
 /* Reads the subschemas that were referred to, which may refer to more. */
-static void define_pending(schema *s) {
+void schema_define_pending(schema *s) {
     while (s->n_pending && s->g->rc == 0) {
         json_object *sub = s->pending[--s->n_pending];
         void *rule = NULL;
@@ -456,18 +506,18 @@ static void define_pending(schema *s) {
 ir_node schema_parse(ir *g, const char *text, size_t len) {
     schema s;
     ir_node root = IR_NEVER;
-    if (open(&s, g)) s.root = parse_json(g, text, len);
+    if (schema_open(&s, g)) s.root = schema_read(g, text, len);
     if (g->rc == 0) {
         root = schema_visit_rule(&s, s.root);
-        define_pending(&s);
+        schema_define_pending(&s);
     }
-    close(&s);
+    schema_close(&s);
     return root;
 }
 
 ir_node schema_any_object(ir *g) {
     schema s;
-    ir_node root = open(&s, g) ? ir_call(g, s.object) : IR_NEVER;
-    close(&s);
+    ir_node root = schema_open(&s, g) ? ir_call(g, s.object) : IR_NEVER;
+    schema_close(&s);
     return root;
 }

@@ -2,21 +2,13 @@
  * out, and others, when there may be any, come after them:
  *
  *   { series of pair_i, "," between two   ("," other_key ":" value)* } */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "schema_internal.h"
 
-typedef struct object {
-    schema *s;
-    json_object *properties, *required;
-    json_object *others; /* the schema of all other members; NULL: anything */
-    bool closed;         /* there are no others */
-    size_t n;
-    const char **names;
-    json_object **schemas; /* NULL: anything */
-    bool *needed;
-} object;
+typedef schema_members object;
 
 /* ---- keys that are none of some names -------------------------------------------------------- */
 
@@ -47,13 +39,13 @@ static ir_node unlike(schema *s, const char **names, size_t n, size_t done, int 
         int32_t cp = code_point_at(names[i], done, &width);
         while (i < n && code_point_at(names[i], done, &same) == cp) i++;
         firsts[n_firsts] = (ir_range){cp, cp};
-        ir_node one = ir_json_class(g, &firsts[n_firsts++], 1, false);
+        ir_node one = ir_string_class(g, &firsts[n_firsts++], 1, false);
         ir_node rest = unlike(s, names + first, i - first, done + width, depth + 1);
         node_list_add(g, &list, ir_pair(g, one, rest));
     }
     if (g->rc == 0) {
-        ir_node any = ir_repeat(g, ir_json_class(g, NULL, 0, true), 0, UNBOUNDED);
-        ir_node other = ir_json_class(g, firsts, n_firsts, true);
+        ir_node any = ir_repeat(g, ir_string_class(g, NULL, 0, true), 0, UNBOUNDED);
+        ir_node other = ir_string_class(g, firsts, n_firsts, true);
         node_list_add(g, &list, ir_pair(g, other, any));
     }
     ir_node made = ir_alt(g, list.node, list.n);
@@ -72,9 +64,9 @@ static ir_node other_key(const object *o) {
     }
     memcpy(sorted, o->names, o->n * sizeof *sorted);
     qsort(sorted, o->n, sizeof *sorted, compare_names);
-    ir_node quote = schema_puts(s, "\""), inner = unlike(s, sorted, o->n, 0, 0);
+    ir_node inner = unlike(s, sorted, o->n, 0, 0);
     mem_free(sorted);
-    return ir_seq(s->g, (ir_node[]){quote, inner, quote}, 3);
+    return schema_quoted(s, inner);
 }
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
@@ -83,17 +75,18 @@ static ir_node colon(schema *s) {
     return ir_pair(s->g, schema_puts(s, ":"), ir_repeat(s->g, schema_puts(s, " "), 0, 1));
 }
 
+/* Where strings are raw, names that are words need no marks. */
+static ir_node name_of(schema *s, const char *name) {
+    size_t len = strlen(name), n_letters = 0;
+    while (isalnum((unsigned char)name[n_letters]) || name[n_letters] == '_') n_letters++;
+    if (s->g->spelling.raw && len && n_letters == len) return ir_text(s->g, name, len);
+    return schema_quoted(s, ir_string_text(s->g, name, len)); /* one text: a series needs it */
+}
+
 static ir_node pair(const object *o, size_t i) {
     schema *s = o->s;
-    buf key = {0};
-    buf_putc(&key, '"');
-    buf_put_json(&key, o->names[i], strlen(o->names[i]));
-    buf_putc(&key, '"');
-    if (key.failed) ir_fail(s->g, ICP_ENOMEM, "out of memory");
-    ir_node name = s->g->rc < 0 ? IR_NEVER : ir_text(s->g, key.data, key.len);
-    buf_fini(&key);
     ir_node value = o->schemas[i] ? schema_visit_rule(s, o->schemas[i]) : ir_call(s->g, s->value);
-    return ir_seq(s->g, (ir_node[]){name, colon(s), value}, 3);
+    return ir_seq(s->g, (ir_node[]){name_of(s, o->names[i]), colon(s), value}, 3);
 }
 
 static ir_node other_pair(const object *o, ir_node key) {
@@ -212,8 +205,10 @@ static void list_names(object *o) {
     lh_table_free(index);
 }
 
-static bool read(object *o, json_object *sub) {
-    schema *s = o->s;
+bool schema_members_read(schema *s, json_object *sub, schema_members *o) {
+    *o = (object){.s = s,
+                  .properties = schema_get(sub, "properties"),
+                  .required = schema_get(sub, "required")};
     if (o->properties && !json_object_is_type(o->properties, json_type_object))
         schema_fail(s, ICP_EINVALID, "properties must be an object");
     if (o->required && !json_object_is_type(o->required, json_type_array))
@@ -234,6 +229,12 @@ static bool read(object *o, json_object *sub) {
     return s->g->rc == 0;
 }
 
+void schema_members_fini(schema_members *o) {
+    mem_free(o->names);
+    mem_free(o->schemas);
+    mem_free(o->needed);
+}
+
 /* Counts of properties, where some have names, are enforced only as far as these settle them. */
 static void check_counts(const object *o, uint32_t min, uint32_t max) {
     size_t n_needed = 0;
@@ -247,21 +248,17 @@ static void check_counts(const object *o, uint32_t min, uint32_t max) {
 }
 
 ir_node schema_object(schema *s, json_object *sub) {
-    object o = {.s = s,
-                .properties = schema_get(sub, "properties"),
-                .required = schema_get(sub, "required")};
+    object o;
     uint32_t min = schema_count(s, sub, "minProperties", 0);
     uint32_t max = schema_count(s, sub, "maxProperties", UNBOUNDED);
     ir_node made = IR_NEVER;
     if (min > max) schema_fail(s, ICP_EINVALID, "minProperties is greater than maxProperties");
-    if (read(&o, sub)) {
+    if (schema_members_read(s, sub, &o)) {
         if (o.n) check_counts(&o, min, max);
         if (o.n && schema_get(sub, "propertyNames"))
             schema_fail(s, ICP_EUNSUPPORTED, "propertyNames beside properties is not supported");
         if (s->g->rc == 0) made = o.n ? visit_properties(&o) : visit_map(&o, sub, min, max);
     }
-    mem_free(o.names);
-    mem_free(o.schemas);
-    mem_free(o.needed);
+    schema_members_fini(&o);
     return made;
 }

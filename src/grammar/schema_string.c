@@ -5,13 +5,16 @@
 #include "schema_internal.h"
 
 ir_node schema_chars(schema *s) {
-    static const ir_range special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
-    static const ir_range letters[] = {{'"', '"'}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'},
-                                       {'f', 'f'}, {'n', 'n'},   {'r', 'r'}, {'t', 't'}};
+    const int32_t barred = ir_barred(s->g); /* -1 is in no class */
+    const int32_t quote = s->g->spelling.single ? '\'' : '"';
+    const ir_range special[] = {{0, 0x1f}, {quote, quote}, {'\\', '\\'}, {barred, barred}};
+    const ir_range letters[] = {{quote, quote}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'},
+                                {'f', 'f'},     {'n', 'n'},   {'r', 'r'}, {'t', 't'}};
     static const ir_range hex[] = {{'0', '9'}, {'a', 'f'}, {'A', 'F'}};
     static const ir_range not_d[] = {{'0', '9'}, {'a', 'c'}, {'e', 'f'}, {'A', 'C'}, {'E', 'F'}};
     static const ir_range d[] = {{'d', 'd'}, {'D', 'D'}}, below_8[] = {{'0', '7'}};
     ir *g = s->g;
+    if (g->spelling.raw) return ir_string_class(g, NULL, 0, true);
     ir_node digit = ir_class(g, hex, COUNT_OF(hex), false);
     ir_node other = ir_pair(g, ir_class(g, not_d, COUNT_OF(not_d), false), digit);
     ir_node no_surrogate = ir_pair(g, ir_class(g, d, COUNT_OF(d), false),
@@ -21,6 +24,46 @@ ir_node schema_chars(schema *s) {
     ir_node letter = ir_class(g, letters, COUNT_OF(letters), false);
     ir_node escape = ir_pair(g, schema_puts(s, "\\"), ir_either(g, letter, unit));
     return ir_either(g, ir_class(g, special, COUNT_OF(special), true), escape);
+}
+
+ir_node schema_quoted(schema *s, ir_node inner) {
+    ir *g = s->g;
+    const ir_spelling *how = &g->spelling;
+    ir_node quote = schema_puts(s, how->single ? "'" : "\"");
+    if (!how->raw) return ir_seq(g, (ir_node[]){quote, inner, quote}, 3);
+    ir_node pad = schema_puts(s, how->pad);
+    return ir_seq(
+        g, (ir_node[]){schema_puts(s, how->open), pad, inner, pad, schema_puts(s, how->mark)}, 5);
+}
+
+/* A string that `make` makes, in Python's other marks, too. */
+static ir_node in_both_marks(schema *s, ir_node (*make)(schema *, const void *), const void *arg) {
+    ir_node made = make(s, arg);
+    if (!s->g->spelling.python) return made;
+    s->g->spelling.single = true;
+    made = ir_either(s->g, made, make(s, arg));
+    s->g->spelling.single = false;
+    return made;
+}
+
+static ir_node quote_text(schema *s, const void *arg) {
+    const grammar_str *text = arg;
+    return schema_quoted(s, ir_string_text(s->g, text->data, text->len));
+}
+
+ir_node schema_quoted_text(schema *s, const char *text, size_t len) {
+    return in_both_marks(s, quote_text, &(grammar_str){text, len});
+}
+
+static ir_node make_any(schema *s, const void *arg) {
+    ir *g = s->g;
+    if (g->spelling.raw)
+        return ir_pair(g, schema_puts(s, g->spelling.open), free_text_until(g, g->spelling.mark));
+    return schema_quoted(s, ir_repeat(g, schema_chars(s), 0, UNBOUNDED));
+}
+
+ir_node schema_any_string(schema *s) {
+    return in_both_marks(s, make_any, NULL);
 }
 
 /* Formats as regular expressions; each allows valid strings only, though not all of them (no 29th
@@ -85,12 +128,12 @@ static uint32_t times(uint32_t a, uint32_t n) {
     return a && n == UNBOUNDED ? UNBOUNDED : (uint32_t)MIN(product, UNBOUNDED);
 }
 
-/* Characters of text inside a JSON string, whose escapes are whole. */
-static uint32_t text_length(const char *text, size_t len) {
+/* Characters of text inside a string, whose escapes are whole where it has some. */
+static uint32_t text_length(const char *text, size_t len, bool raw) {
     uint32_t n = 0;
     for (size_t i = 0; i < len; n++) {
         int32_t cp;
-        if (text[i] == '\\')
+        if (!raw && text[i] == '\\')
             i += i + 1 < len && text[i + 1] == 'u' ? 6 : 2;
         else
             i += (size_t)utf8_decode(text + i, len - i, &cp);
@@ -104,7 +147,7 @@ static lengths measure(const ir *g, ir_node node) {
     lengths all = {0, 0};
     switch (item.kind) {
     case IR_KIND_TEXT:
-        all.min = all.max = text_length(g->text + item.first, item.count);
+        all.min = all.max = text_length(g->text + item.first, item.count, g->spelling.raw);
         return all;
     case IR_KIND_CLASS:
         return (lengths){1, 1};
@@ -143,7 +186,8 @@ static ir_node limit_length(schema *s, ir_node node, uint32_t min, uint32_t max)
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
-ir_node schema_string(schema *s, json_object *sub) {
+static ir_node make_string(schema *s, const void *arg) {
+    json_object *sub = (json_object *)arg;
     ir *g = s->g;
     uint32_t min = schema_count(s, sub, "minLength", 0);
     uint32_t max = schema_count(s, sub, "maxLength", UNBOUNDED);
@@ -164,6 +208,9 @@ ir_node schema_string(schema *s, json_object *sub) {
     else
         return ir_call(g, s->string);
     if ((pattern || format) && bounded && g->rc == 0) inner = limit_length(s, inner, min, max);
-    ir_node quote = schema_puts(s, "\"");
-    return ir_seq(g, (ir_node[]){quote, inner, quote}, 3);
+    return schema_quoted(s, inner);
+}
+
+ir_node schema_string(schema *s, json_object *sub) {
+    return in_both_marks(s, make_string, sub);
 }

@@ -5,6 +5,8 @@
  *   chat_caps.c      what a template can do, found out by rendering small conversations
  *   chat_input.c     messages and tools, made to fit a template
  *   chat_force.c     answers that must be calls
+ *   chat_strict.c    calls whose arguments must follow schemas, for a grammar
+ *   chat_tools.c     the tools of a request
  *   chat_parser.c    an answer's text to deltas; chat_calls.c, chat_object.c,
  *                    chat_values.c: the syntaxes of calls
  */
@@ -48,16 +50,20 @@ typedef struct chat_dialect {
     const char *id_until; /* … and before this */
     const char *head;     /* a call's beginning, '$' for the name, after which only arguments are
                            * wanted,     as JSON; NULL: there is no such thing */
-    const char *key;      /* KEYED: before a key */
+    const char *form; /* a call behind `call`, for a grammar (chat_strict.c); NULL: it has none */
+    const char *key;  /* KEYED: before a key */
     const char *key_until; /* KEYED: ends a key: any of these characters */
     const char *value;     /* KEYED: after key and attributes; NULL: the value follows the key */
     const char *value_end;
-    const char *quote; /* LITERAL: an own quotation mark beside Python's; call:f{a:1} then */
+    const char *key_end;      /* KEYED, for a grammar: what a model writes after a key … */
+    const char *text_key_end; /* … of a string, where that differs */
+    const char *quote;        /* LITERAL: an own quotation mark beside Python's; call:f{a:1} then */
     const char *drop[CHAT_MAX_DROP]; /* markers that say nothing to a reader */
     bool key_is_name;                /* JSON: {"f": {…}} */
-    bool bare;     /* may begin without a marker, at the beginning of the answer */
-    bool one_line; /* KEYED: a line break just inside either end of a value is no part of it */
-    bool cdata;    /* KEYED: <![CDATA[…]]> may be around a value */
+    bool bare;      /* may begin without a marker, at the beginning of the answer */
+    bool one_line;  /* KEYED: a line break just inside either end of a value is no part of it */
+    bool cdata;     /* KEYED: <![CDATA[…]]> may be around a value */
+    bool named_end; /* KEYED: the key and ">" follow value_end */
 } chat_dialect;
 
 /* How reasoning is marked. */
@@ -97,7 +103,7 @@ typedef struct chat_parser_opts {
     chat_style style;
     const char *tools_json; /* the request's `tools`; NULL: calls are not looked for */
     bool keep_special;      /* control tokens that are no markers stay in content */
-    bool marked;            /* calls never begin without a marker */
+    bool marked;            /* in dialects with a marker before each call, none begins without it */
     /* Whether text[len], a part of a marker, is a special token of the vocabulary; NULL: none is.
      */
     bool (*is_special)(void *arg, const char *text, size_t len);
@@ -139,21 +145,51 @@ int chat_force(const chat_style *style, const char *tools_json, bool thinking, j
 void chat_force_text(const chat_style *style, bool thinking, jinja_text *begun);
 const chat_dialect *chat_force_dialect(const chat_style *style, const char *tools_json);
 
-/* The calls of an answer as a grammar sees them: begin (behind the dialect's marker), schema (NULL:
- * any object), end; freed by chat_calls_fini. */
-typedef struct chat_call_form {
-    char *begin, *schema;
-    const char *end;
-} chat_call_form;
-typedef struct chat_call_forms {
-    const char *marker;
-    chat_call_form *form;
+/* ---- strict calls (chat_strict.c) ------------------------------------------------------------ */
+
+/* The calls of an answer, for the grammar module's grammar_dialect and grammar_call: the members
+ * are theirs, and so are these bytes. */
+#define CHAT_TOKEN "\xff"
+#define CHAT_TOKEN_END "\xfe"
+#define CHAT_SPACE "\xfa"
+#define CHAT_WORD "\xf9"
+#define CHAT_NUMBER "\xfb"
+#define CHAT_OPTION "\xfc"
+enum chat_value { CHAT_VALUE_JSON, CHAT_VALUE_TEXT, CHAT_VALUE_TEXT_OR_NULL };
+
+typedef struct chat_strict_call {
+    const char *begin, *end;
+    const char *schema;         /* NULL: the function is not strict */
+    struct json_object *params; /* for chat_strict_value; may be NULL */
+} chat_strict_call;
+
+typedef struct chat_strict {
+    enum chat_syntax syntax;
+    const char *section, *section_end, *call, *thought_end, *message, *message_end;
+    const char *key, *key_end, *text_key_end, *value_end, *quote;
+    bool listed, ends, lines, named_end;
+    char bare;
+    chat_strict_call *calls;
     size_t n;
-} chat_call_forms;
-/* Of tools of which at least one is strict; only those keep their schema. n is 0: none is, or the
- * dialect's calls are no JSON between markers. ICP_EFORMAT; ICP_ENOMEM. */
-int chat_strict_calls(const chat_style *style, const char *tools_json, chat_call_forms *out);
-void chat_call_forms_fini(chat_call_forms *forms);
+    const char *tokens[32]; /* special tokens in the marks */
+    size_t n_tokens;
+    struct json_object *tools;
+    arena mem;
+} chat_strict;
+
+typedef struct chat_strict_opts {
+    chat_style style;
+    const char *tools_json;
+    bool (*is_special)(void *arg, const char *text, size_t len); /* as in chat_parser_opts */
+    void *arg;
+} chat_strict_opts;
+
+/* Of tools of which at least one is strict. n is 0: none is, or the dialect has no form.
+ * ICP_EFORMAT: tools_json; ICP_EUNSUPPORTED: a function's name cannot be written; ICP_ENOMEM. */
+int chat_strict_calls(const chat_strict_opts *opts, chat_strict *out, icp_error *err);
+void chat_strict_fini(chat_strict *s);
+/* How the parser reads an argument whose value stands between markers: params of its call. */
+enum chat_value chat_strict_value(void *params, const char *key);
 
 /* ---- templates and messages (chat_caps.c, chat_input.c) -------------------------------------- */
 

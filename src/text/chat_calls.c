@@ -22,30 +22,14 @@ bool call_malformed(chat_parser *p) {
 static json_object *find_tool(const chat_parser *p, const char *name, size_t len) {
     size_t n = p->tools ? json_object_array_length(p->tools) : 0;
     for (size_t i = 0; i < n; i++) {
-        json_object *tool = json_object_array_get_idx(p->tools, i), *function = NULL, *named = NULL;
-        if (!json_object_is_type(tool, json_type_object)) continue;
-        if (!json_object_object_get_ex(tool, "function", &function)) function = tool;
-        if (!json_object_is_type(function, json_type_object)) continue;
-        json_object_object_get_ex(function, "name", &named);
-        if (json_object_is_type(named, json_type_string) &&
-            (size_t)json_object_get_string_len(named) == len &&
-            !memcmp(json_object_get_string(named), name, len))
-            return function;
+        json_object *tool = json_object_array_get_idx(p->tools, i);
+        const char *known = chat_tool_name(tool);
+        if (known && strlen(known) == len && !memcmp(known, name, len)) return tool;
     }
     return NULL;
 }
 
-static json_object *find_params(json_object *function) {
-    json_object *schema = NULL, *properties = NULL;
-    if (!function) return NULL;
-    if (!json_object_object_get_ex(function, "parameters", &schema))
-        json_object_object_get_ex(function, "input_schema", &schema);
-    if (!json_object_is_type(schema, json_type_object)) return NULL;
-    json_object_object_get_ex(schema, "properties", &properties);
-    return json_object_is_type(properties, json_type_object) ? properties : NULL;
-}
-
-static bool is_name(const char *name, size_t len) {
+bool call_is_name(const char *name, size_t len) {
     if (len == 0 || len > MAX_NAME) return false;
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)name[i] <= ' ' || is_one_of(name[i], "<>\"'{}()")) return false;
@@ -53,13 +37,13 @@ static bool is_name(const char *name, size_t len) {
 }
 
 bool call_begin(chat_parser *p, const char *name, size_t len, const char *id, size_t id_len) {
-    json_object *function = find_tool(p, name, len);
+    json_object *tool = find_tool(p, name, len);
     /* Without a marker only what is certainly a call is one. */
-    if (!is_name(name, len) || (p->region && p->bare && !function)) return false;
+    if (!call_is_name(name, len) || (p->region && p->bare && !tool)) return false;
     p->region = false;
     p->in_call = true;
     p->pristine = false;
-    p->params = find_params(function);
+    p->params = chat_tool_params(tool);
     p->n_args = 0;
     p->n_calls++;
     buf_clear(&p->blanks);

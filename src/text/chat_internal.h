@@ -163,6 +163,7 @@ bool step_key(chat_parser *p);
 bool step_value(chat_parser *p);
 bool step_literal(chat_parser *p);
 /* A call of this name begins; false: it cannot be one. */
+bool call_is_name(const char *name, size_t len);
 bool call_begin(chat_parser *p, const char *name, size_t len, const char *id, size_t id_len);
 void call_end(chat_parser *p);
 /* Gives the region up; after calls that are told already what follows is text. */
@@ -184,9 +185,24 @@ bool literal_to_json(const char *text, size_t len, const char *quote, buf *out);
 void value_to_json(const char *text, size_t len, struct json_object *schema, buf *out);
 void string_to_json(const char *text, size_t len, buf *out);
 /* True when the schema only allows strings. */
+/* Whether a schema speaks of strings; of null, of other types beside them. */
+bool schema_strings(struct json_object *schema, bool *nulls, bool *others);
 bool schema_is_string(struct json_object *schema);
 /* The bytes of a string's inside, with its escapes resolved. */
 void string_decode(const char *text, size_t len, buf *out);
+
+/* ---- chat_tools.c: a request's tools, as OpenAI's chat API has them ----------------------------
+ */
+
+struct json_object *chat_tools_read(const char *tools_json); /* NULL: no list, or an empty one */
+/* What a tool's `function` holds, or the tool itself; NULL: it is no object. */
+struct json_object *chat_tool_function(struct json_object *tool);
+const char *chat_tool_name(struct json_object *tool); /* NULL: it has none */
+bool chat_tool_is_strict(struct json_object *tool);
+/* The properties of its parameters; NULL: there are none. */
+struct json_object *chat_tool_params(struct json_object *tool);
+void chat_tool_schema(struct json_object *tool,
+                      buf *out); /* appends; any object when it has none */
 
 enum { MAX_HEAD = 1024 }; /* bytes of what comes before a value */
 

@@ -367,7 +367,7 @@ int chat_parser_open(const chat_parser_opts *opts, chat_parser **out, icp_error 
     p->channels = opts->style.channels;
     p->keep_special = opts->keep_special;
     p->pristine = true;
-    p->marked = opts->marked;
+    p->marked = opts->marked && !opts->style.calls->section;
     int rc = parse_tools(p, opts->tools_json, err);
     if (rc < 0) {
         chat_parser_close(&p);

@@ -256,52 +256,78 @@ bool literal_to_json(const char *text, size_t len, const char *quote, buf *out) 
 
 /* ---- values that have a schema -------------------------------------------------------------- */
 
-static bool type_is(json_object *type, const char *name) {
-    return json_object_is_type(type, json_type_string) &&
-           !strcmp(json_object_get_string(type), name);
+/* Notes a type. */
+static void note_type(json_object *type, bool *strings, bool *nulls, bool *others) {
+    const char *name =
+        json_object_is_type(type, json_type_string) ? json_object_get_string(type) : "";
+    *strings |= !strcmp(name, "string");
+    *nulls |= !strcmp(name, "null");
+    *others |= strcmp(name, "string") != 0;
 }
 
-/* Whether the schema speaks of strings; alone. */
-static bool allows_string(json_object *schema, bool *others) {
-    json_object *type = NULL, *choices = NULL;
-    bool strings = false;
-    if (!json_object_is_type(schema, json_type_object)) return *others = true, false;
+static void note_value(json_object *value, bool *strings, bool *nulls, bool *others) {
+    bool is_string = json_object_is_type(value, json_type_string);
+    *strings |= is_string;
+    *nulls |= !value;
+    *others |= !is_string;
+}
+
+static json_object *list_in(json_object *schema, const char *name) {
+    json_object *list = NULL;
+    json_object_object_get_ex(schema, name, &list);
+    return json_object_is_type(list, json_type_array) ? list : NULL;
+}
+
+static json_object *nullable_of(json_object *schema) {
+    json_object *nullable = NULL;
+    json_object_object_get_ex(schema, "nullable", &nullable);
+    return nullable;
+}
+
+/* What the branches of a schema speak of; anything else than that speaks of everything. */
+static void note_schema(json_object *schema, int depth, bool *strings, bool *nulls, bool *others) {
+    json_object *type = NULL, *value, *values = list_in(schema, "enum"), *any;
     json_object_object_get_ex(schema, "type", &type);
-    if (json_object_is_type(type, json_type_array)) {
-        for (size_t i = 0; i < json_object_array_length(type); i++) {
-            bool is = type_is(json_object_array_get_idx(type, i), "string");
-            strings |= is;
-            *others |= !is;
-        }
-        return strings;
+    if (!(any = list_in(schema, "anyOf"))) any = list_in(schema, "oneOf");
+    if (values) {
+        for (size_t i = 0; i < json_object_array_length(values); i++)
+            note_value(json_object_array_get_idx(values, i), strings, nulls, others);
+    } else if (json_object_object_get_ex(schema, "const", &value)) {
+        note_value(value, strings, nulls, others);
+    } else if (json_object_is_type(type, json_type_array)) {
+        for (size_t i = 0; i < json_object_array_length(type); i++)
+            note_type(json_object_array_get_idx(type, i), strings, nulls, others);
+    } else if (type) {
+        note_type(type, strings, nulls, others);
+    } else if (any && depth < MAX_DEPTH) {
+        for (size_t i = 0; i < json_object_array_length(any); i++)
+            note_schema(json_object_array_get_idx(any, i), depth + 1, strings, nulls, others);
+    } else {
+        *others = true;
     }
-    if (type) {
-        *others |= !type_is(type, "string");
-        return type_is(type, "string");
-    }
-    if (!json_object_object_get_ex(schema, "enum", &choices) ||
-        !json_object_is_type(choices, json_type_array))
-        return *others = true, false;
-    for (size_t i = 0; i < json_object_array_length(choices); i++) {
-        bool is = json_object_is_type(json_object_array_get_idx(choices, i), json_type_string);
-        strings |= is;
-        *others |= !is;
-    }
+    *nulls |= json_object_get_boolean(nullable_of(schema));
+    *others |= *nulls;
+}
+
+bool schema_strings(json_object *schema, bool *nulls, bool *others) {
+    bool strings = false;
+    *nulls = *others = false;
+    note_schema(schema, 0, &strings, nulls, others);
     return strings;
 }
 
 bool schema_is_string(json_object *schema) {
-    bool others = false;
-    return allows_string(schema, &others) && !others;
+    bool nulls, others;
+    return schema_strings(schema, &nulls, &others) && !others;
 }
 
 void value_to_json(const char *text, size_t len, json_object *schema, buf *out) {
-    bool others = false, strings = allows_string(schema, &others);
+    bool nulls, others, strings = schema_strings(schema, &nulls, &others);
     const char *end = text + len, *begin = text;
     while (begin < end && is_blank(*begin)) begin++;
     while (end > begin && is_blank(end[-1])) end--;
     bool null = end - begin == 4 && !memcmp(begin, "null", 4);
     /* What may be a string, is one: "5" stays "5"; only null cannot be told otherwise. */
-    if ((strings && !(others && null)) || !literal_to_json(begin, (size_t)(end - begin), NULL, out))
+    if ((strings && !(nulls && null)) || !literal_to_json(begin, (size_t)(end - begin), NULL, out))
         string_to_json(text, len, out);
 }

@@ -208,6 +208,14 @@ def test_chat(dialect):
     assert cached(second) >= first["usage"]["prompt_tokens"] - 1
 
 
+def test_chat_strict(dialect):
+    """What a model says in its dialect's own form is what the grammar of strict tools expects."""
+    server, makes = dialect
+    ask = {"messages": [QUESTION], "tools": [{"type": "function", "function": TOOL | {"strict": True}}]}
+    answer = server.post("/v1/chat/completions", ask).json
+    assert told(answer["choices"][0]["message"]) == expected(makes)
+
+
 def test_chat_streamed(dialect):
     server, makes = dialect
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)

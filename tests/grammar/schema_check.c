@@ -45,7 +45,8 @@ static bool check_number(json_object *s, double x) {
 
 static bool check_string(json_object *s, json_object *v) {
     double n = 0;
-    for (const char *p = json_object_get_string(v); *p; p++) n += (*p & 0xc0) != 0x80;
+    const char *text = json_object_get_string(v);
+    for (int i = 0; i < json_object_get_string_len(v); i++) n += (text[i] & 0xc0) != 0x80;
     return within(s, "minLength", 1, false, n) && within(s, "maxLength", -1, false, n);
 }
 

@@ -454,28 +454,76 @@ static void test_force(void **state) {
     assert_int_equal(chat_force(&style, "{", false, NULL, NULL), ICP_EFORMAT);
 }
 
-/* What the grammar of strict tools is made of. */
+static bool marks_are_tokens(void *arg, const char *text, size_t len) {
+    static const char *const tokens[] = {"<tool_call>", "<|tool_call_argument_begin|>", "\n"};
+    for (size_t i = 0; i < COUNT_OF(tokens); i++)
+        if (strlen(tokens[i]) == len && !memcmp(tokens[i], text, len)) return true;
+    return false;
+}
+
+static int strict(const char *dialect, const char *tools, chat_strict *out) {
+    icp_error err = {0};
+    const chat_strict_opts opts = {
+        .style = chat_style_named(dialect), .tools_json = tools, .is_special = marks_are_tokens};
+    int rc = chat_strict_calls(&opts, out, &err);
+    assert_true(rc == 0 || err.text[0]);
+    return rc;
+}
+
+/* What the grammar of strict tools is made of; what it leads to is test_strict_calls.c's. */
 static void test_strict(void **state) {
     static const char tools[] =
         "[{\"function\":{\"name\":\"f\",\"strict\":true,\"parameters\":{\"type\":\"object\",\"x\":"
         "1}}},"
         "{\"function\":{\"name\":\"g\",\"parameters\":{\"type\":\"object\"}}}]";
-    chat_style style = chat_style_named("hermes");
-    chat_call_forms forms;
-    assert_int_equal(chat_strict_calls(&style, tools, &forms), 0);
-    assert_int_equal(forms.n, 2);
-    assert_string_equal(forms.marker, "<tool_call>");
-    assert_string_equal(forms.form[0].begin, "\n{\"name\": \"f\", \"arguments\": ");
-    assert_string_equal(forms.form[0].schema, "{\"type\":\"object\",\"x\":1}");
-    assert_null(forms.form[1].schema);
-    chat_call_forms_fini(&forms);
-    assert_int_equal(chat_strict_calls(&style, TOOLS, &forms), 0); /* none is */
-    assert_int_equal(forms.n, 0);
-    assert_int_equal(chat_strict_calls(&style, "{}", &forms), ICP_EFORMAT);
-    assert_int_equal(chat_strict_calls(&style, "[{\"strict\":true}]", &forms), ICP_EFORMAT);
-    style = chat_style_named("glm"); /* its arguments are no JSON */
-    assert_int_equal(chat_strict_calls(&style, tools, &forms), 0);
-    assert_int_equal(forms.n, 0);
+    chat_strict s;
+    assert_int_equal(strict("hermes", tools, &s), 0);
+    assert_int_equal(s.n, 2);
+    assert_string_equal(s.call, "\xff<tool_call>\xfe");
+    assert_string_equal(s.calls[0].begin, "\xfa{\"name\": \"f\", \"arguments\": ");
+    assert_string_equal(s.calls[0].end, "}\xfa</tool_call>");
+    assert_string_equal(s.calls[0].schema, "{\"type\":\"object\",\"x\":1}");
+    assert_null(s.calls[1].schema);
+    assert_int_equal(s.n_tokens, 1);
+    assert_string_equal(s.tokens[0], "<tool_call>");
+    chat_strict_fini(&s);
+    assert_int_equal(strict("kimi-k2", tools, &s), 0);
+    assert_string_equal(s.calls[1].begin, "functions.g:\xfb\xff<|tool_call_argument_begin|>\xfe");
+    chat_strict_fini(&s);
+    assert_int_equal(strict("hermes", TOOLS, &s), 0); /* none is */
+    assert_int_equal(s.n, 0);
+    chat_strict_fini(&s);
+    assert_int_equal(strict("hermes", "{}", &s), ICP_EFORMAT);
+    assert_int_equal(strict("hermes", "[{\"strict\":true}]", &s), ICP_EFORMAT);
+    assert_int_equal(strict("glm", "[{\"strict\":true,\"name\":\"a>b\"}]", &s), ICP_EUNSUPPORTED);
+    assert_int_equal(strict("functionary-3.2", tools, &s), 0); /* has no form */
+    assert_int_equal(s.n, 0);
+    chat_strict_fini(&s);
+}
+
+/* Whether a value between markers is read as text, or null. */
+static void test_strict_values(void **state) {
+    static const struct {
+        const char *schema;
+        enum chat_value value;
+    } table[] = {
+        {"{\"type\":\"string\"}", CHAT_VALUE_TEXT},
+        {"{\"enum\":[\"a\",\"b\"]}", CHAT_VALUE_TEXT},
+        {"{\"const\":\"a\"}", CHAT_VALUE_TEXT},
+        {"{\"type\":[\"string\",\"null\"]}", CHAT_VALUE_TEXT_OR_NULL},
+        {"{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", CHAT_VALUE_TEXT_OR_NULL},
+        {"{\"type\":[\"string\",\"integer\"]}", CHAT_VALUE_TEXT},
+        {"{\"type\":\"integer\"}", CHAT_VALUE_JSON},
+        {"{\"enum\":[1,null]}", CHAT_VALUE_JSON},
+        {"{}", CHAT_VALUE_JSON},
+    };
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        json_object *params = json_object_new_object();
+        json_object_object_add(params, "a", json_tokener_parse(table[i].schema));
+        if (chat_strict_value(params, "a") != table[i].value) fail_msg("%s", table[i].schema);
+        json_object_put(params);
+    }
+    assert_int_equal(chat_strict_value(NULL, "a"), CHAT_VALUE_JSON);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -763,9 +811,9 @@ int main(void) {
         cmocka_unit_test(test_dialects),      cmocka_unit_test(test_damage),
         cmocka_unit_test(test_no_tools),      cmocka_unit_test(test_provenance),
         cmocka_unit_test(test_force),         cmocka_unit_test(test_strict),
-        cmocka_unit_test(test_input),         cmocka_unit_test(test_caps),
-        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_strict_values), cmocka_unit_test(test_input),
+        cmocka_unit_test(test_caps),          cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
