@@ -48,7 +48,7 @@ void ghost_note(cache *c, const page *p, enum cache_loss why) {
             place = g;
             break;
         }
-        if (g->at < place->at) place = g;
+        if (g->at < place->at || (g->at == place->at && g->used < place->used)) place = g;
     }
     if (is_evicted(place)) evict_forgotten(c, place);
     forget(c, place);

@@ -51,6 +51,7 @@ static double cost(const player *p, size_t from, size_t to) {
 static double serve(player *p, const trace_request *r, int *rc) {
     size_t n = spell(p, r);
     chain *ch;
+    cache_tick(p->cache, r->time);
     *rc = chain_open(p->cache, p->space, &ch);
     if (*rc < 0) return 0;
     size_t have = chain_match(ch, p->tokens, n, n), n_hit = have;
