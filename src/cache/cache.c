@@ -23,7 +23,7 @@ static size_t fixed_cost(const cache_opts *opts) {
 }
 
 static size_t page_cost(const cache *c) {
-    return c->stride + sizeof(page) + sizeof(page *) + CACHE_GHOSTS * sizeof(ghost);
+    return c->stride + sizeof(page) + 2 * sizeof(page *) + CACHE_GHOSTS * sizeof(ghost);
 }
 
 static size_t stride_of(size_t page_size) {
@@ -74,6 +74,7 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
         return error_set(err, ICP_ENOMEM, "no memory for a cache of %zu bytes", opts->limit);
     }
     c->random = (uintptr_t)c->bytes; /* not for outsiders to know */
+    c->rival.width = 1;
     c->secret = (uint64_t)cache_draw(c) << 32 | cache_draw(c);
     *out = c;
     return 0;

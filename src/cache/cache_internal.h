@@ -62,9 +62,10 @@ typedef struct page {
     uint64_t print;       /* fingerprint of the prefix that ends with this full page (ghost.c) */
     uint64_t sampled;     /* a bit for each token: it was sampled */
     uint32_t n_low, hits;
-    uint32_t heap_at; /* place in its heap of idle leaves */
-    double rank;      /* there: the lowest goes first */
-    uint64_t born;    /* clock when it was taken */
+    uint32_t depth;      /* pages above it, from position 0 */
+    uint32_t heap_at[2]; /* places in the heaps of idle leaves */
+    double rank;         /* as of its last use: the lowest goes first */
+    uint64_t born;       /* clock when it was taken */
     uint32_t pins; /* chains that have it, or keep the checkpoint of which it is the first part */
     enum page_state state;
     uint32_t n; /* published tokens; 0 while HELD */
@@ -116,6 +117,17 @@ typedef struct hazard {
     size_t n_evicted;               /* since numbers were halved */
 } hazard;
 
+/* What a cache of this size would hold that evicts the least recently used (rival.c). */
+enum { RIVAL_BINS = 512 };
+typedef struct rival {
+    uint64_t width;          /* of a bin, in clock ticks */
+    uint64_t oldest, newest; /* bins, by their number since the clock began */
+    size_t n;                /* pages in all of them: what it holds */
+    double asked;            /* pages that were used, recent ones counting more */
+    double ahead; /* of these: found by the rival more than by this cache; negative: fewer */
+    uint32_t n_used[RIVAL_BINS]; /* pages by their last use; a ring */
+} rival;
+
 struct chain {
     cache *cache;
     cache_space *space; /* NULL: finds nothing, leaves nothing */
@@ -143,12 +155,13 @@ struct cache {
     size_t n_begun;   /* pages that were used at some time: the first ones */
     size_t committed; /* bytes of the reservation that have memory, or more than there are: no more
                        * can be had */
-    page **heap;      /* idle leaves, in two heaps (evict.c) */
+    page **heap;      /* idle leaves, two heaps of up to n_pages (evict.c) */
     size_t n_heap[2];
     size_t n_seen[2]; /* pages in use or cached, without and with a hit */
     double target;    /* of ARC: how many of the former there should be */
     double age;       /* highest rank that was evicted */
     hazard hazard;
+    rival rival;
     ghost *ghosts; /* CACHE_GHOSTS for each page, by fingerprint */
     size_t n_ghosts[2];
     struct curve *curve; /* NULL: not wanted */
@@ -228,14 +241,26 @@ void evict_add(cache *c, page *leaf);    /* an idle leaf may go from now on */
 void evict_remove(cache *c, page *leaf); /* no longer; also before its use or hits change */
 /* The idle leaf that is to go next, other than keep; or NULL. */
 page *evict_next(cache *c, const page *keep);
-void evict_born(cache *c, page *p); /* a page was taken */
-void evict_hit(cache *c, page *p);  /* and was found by somebody (no candidate at this time) */
-void evict_gone(cache *c, const page *p, bool for_room); /* and is no more */
+void evict_chosen(cache *c, const page *leaf); /* that one will go */
+void evict_born(cache *c, page *p);            /* a page was taken */
+void evict_hit(cache *c, page *p); /* it was found by somebody (no candidate at this time) */
+/* It was used now, and not since. Unless somebody comes back, it is to go first. */
+void evict_used(cache *c, page *p, bool comes_back);
+void evict_gone(cache *c, const page *p);   /* it is no more */
 void evict_return(cache *c, const page *p); /* an idle page is used again; before that changes it */
 /* What a full page holds had been evicted not long ago. */
 void evict_back(cache *c, page *p, const ghost *g);
 void evict_forgotten(cache *c, const ghost *g); /* and this did not come back */
-const char *evict_check(const cache *c);
+const char *evict_check(const cache *c, size_t n_leaves);
+
+/* ---- the least recently used, for comparison (rival.c) --------------------------------------- */
+
+void rival_use(cache *c); /* an idle page's last use is now */
+/* A page that was used last at this time, there or gone, is idle no more. Whether the rival had
+ * it. */
+bool rival_take(cache *c, uint64_t used);
+void rival_count(cache *c, bool found, bool rival_found); /* of a page that was wanted */
+bool rival_leads(const cache *c);
 
 /* ---- idle leaves (leaf.c) -------------------------------------------------------------------- */
 

@@ -63,9 +63,8 @@ static void pin(cache *c, page *p) {
 static void make_idle(chain *ch, page *p, bool retire) {
     cache *c = ch->cache;
     p->pins = 0;
-    p->used = retire ? 0 : c->clock;
-    p->used_at = c->now;
     page_move(c, p, PAGE_IDLE);
+    evict_used(c, p, !retire);
     if (p->children) return;
     leaf_enter(c, p);
     if (p->until <= c->now) leaf_expire(c, p, CACHE_LOSS_UNSTORED);
@@ -155,6 +154,7 @@ static void append(chain *ch, size_t i, const int32_t *tokens, size_t n) {
     if (own->state == PAGE_FILLING) tree_remove(own);
     note_until(own, ch->until);
     own->parent = parent_at(ch, i);
+    own->depth = (uint32_t)i;
     memcpy(own->tokens + own->n, tokens, n * sizeof *tokens);
     own->sampled |= sampled_bits(ch, i, own->n, n);
     own->n += n;

@@ -92,8 +92,8 @@ static void put(chain *ch, page *edge, page *first, enum checkpoint_use use) {
     /* The next one will need pages of its own. */
     bool spare = use == CHECKPOINT_SPARE && c->n_in[PAGE_FREE] >= c->n_parts;
     if (spare || use == CHECKPOINT_STAYS) settle(first);
-    first->used = spare ? 0 : c->clock;
-    first->used_at = c->now;
+    first->depth = edge->depth;
+    evict_used(c, first, !spare);
     leaf_enter(c, first);
 }
 
@@ -114,8 +114,7 @@ void checkpoint_leave(chain *ch) {
     if (!first) return;
     settle(first);
     leaf_leave(ch->cache, first);
-    first->used = ch->cache->clock;
-    first->used_at = ch->cache->now;
+    evict_used(ch->cache, first, true);
     leaf_enter(ch->cache, first);
 }
 
@@ -166,8 +165,7 @@ void checkpoint_release(chain *ch) {
     page *first = ch->kept;
     ch->kept = NULL;
     if (!first || --first->pins > 0) return;
-    first->used = ch->cache->clock;
-    first->used_at = ch->cache->now;
+    evict_used(ch->cache, first, true);
     move_parts(ch->cache, first, PAGE_STATE);
     leaf_enter(ch->cache, first);
 }

@@ -67,11 +67,16 @@ void page_touch(cache *c, page *p) {
     if (owned) treap_remove(&p->space->owner->leaves, &p->by_use, p, order_use);
     if (leaf) evict_remove(c, p);
     if (p->state == PAGE_IDLE) evict_return(c, p);
-    p->used = ++c->clock;
-    p->used_at = c->now;
+    c->clock++;
     evict_hit(c, p);
+    evict_used(c, p, true);
     if (leaf) evict_add(c, p);
     if (owned) enter_owner(c, p);
+}
+
+/* An idle page goes for another reason than that room was needed: so it would have elsewhere. */
+static void renounce(cache *c, const page *p) {
+    if (p->used) rival_take(c, p->used);
 }
 
 /* A page that is in no tree and no order any more. */
@@ -88,6 +93,7 @@ static void give(cache *c, page *p) {
 void leaf_free(cache *c, page *leaf, enum cache_loss why) {
     assert(leaf->state == PAGE_IDLE && !leaf->children);
     if (why != CACHE_LOSS_NONE) ghost_note(c, leaf, why);
+    if (why != CACHE_LOSS_ROOM) renounce(c, leaf);
     if (why > CACHE_LOSS_QUOTA && c->curve) curve_forget(c->curve, ghost_of(leaf));
     if (leaf->checkpoint) checkpoint_free(c, leaf->checkpoint);
     leaf_leave(c, leaf);
@@ -124,6 +130,7 @@ static void shorten(cache *c, page *p) {
     page *twin = tree_covers(below, p) ? below : tree_covers(above, p) ? above : NULL;
     if (twin) {
         page_inherit(c, twin, p->n, p->until);
+        renounce(c, p);
         give(c, p);
         return;
     }
@@ -149,6 +156,7 @@ bool leaf_evict(cache *c, cache_owner *owner, const page *keep) {
         leaf = evict_next(c, keep);
     }
     if (!leaf) return false;
+    evict_chosen(c, leaf);
     if (leaf->state == PAGE_STATE)
         checkpoint_free(c, leaf);
     else

@@ -23,7 +23,7 @@ enum {
 int page_pool_init(cache *c) {
     c->bytes = mem_reserve(c->reserved);
     c->pages = mem_zero(c->n_pages, sizeof *c->pages);
-    c->heap = mem_zero(c->n_pages, sizeof *c->heap);
+    c->heap = mem_zero(2 * c->n_pages, sizeof *c->heap);
     c->ghosts = mem_zero(c->n_pages * CACHE_GHOSTS, sizeof *c->ghosts);
     if (!c->bytes || !c->pages || !c->heap || !c->ghosts) {
         page_pool_fini(c);
@@ -84,7 +84,7 @@ bool cache_commit(cache *c) {
 
 void page_give(cache *c, page *p) {
     assert(p->state != PAGE_FREE && !p->children);
-    evict_gone(c, p, p->state == PAGE_IDLE);
+    evict_gone(c, p);
     page_move(c, p, PAGE_FREE);
     if (p->space) p->space->owner->n_pages--;
     p->space = NULL;

@@ -42,6 +42,36 @@ static double found(int policy, int strangers, int times) {
     return (double)n_found / n_asked;
 }
 
+/* How many pages of a prompt are there. */
+static size_t known(const int32_t *tokens, size_t n) {
+    return cache_probe(the_cache, the_space, tokens, n) / CACHE_PAGE;
+}
+
+/* Pages that become leaves because those below them went are no younger for it: of two prompts that
+ * came once, the older one goes first, all of it. */
+static void test_exposed_pages_are_as_old_as_they_were(void **state) {
+    enum { LONG = 10 * CACHE_PAGE };
+    int32_t tokens[LONG];
+    for (int i = 0; i < LONG; i++) tokens[i] = 1;
+    for (int policy = 0; cache_policy_name(policy); policy++) {
+        if (policy == CACHE_COST) continue; /* for which the deep ones are worth more */
+        chain *ch;
+        the_cache = cells_open(PAGES, false, policy);
+        assert_int_equal(cache_space_get(the_cache, NULL, "", 0, &the_space), 0);
+        assert_int_equal(chain_open(the_cache, the_space, &ch), 0);
+        assert_int_equal(chain_reserve(ch, LONG), 0);
+        cells_write(ch, 0, tokens, LONG);
+        chain_publish(ch, tokens, LONG);
+        chain_close(&ch);
+        for (int32_t i = 0; i < PAGES; i++) {
+            assert_int_equal(known(tokens, LONG), MIN(10, PAGES - i));
+            ask(1000 + i);
+        }
+        cache_space_put(the_cache, &the_space);
+        cache_close(&the_cache);
+    }
+}
+
 /* The room suffices for all regulars, but not for those who come between two of their visits. */
 static void test_regulars_stay(void **state) {
     assert_true(found(CACHE_LRU, 4, 1) == 0);
@@ -63,6 +93,7 @@ static void test_no_loss_where_order_is_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exposed_pages_are_as_old_as_they_were),
         cmocka_unit_test(test_regulars_stay),
         cmocka_unit_test(test_twice_at_once_is_no_regular),
         cmocka_unit_test(test_no_loss_where_order_is_all),

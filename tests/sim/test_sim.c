@@ -123,6 +123,97 @@ static void the_curve_tells_of_other_sizes(void **state) {
     trace_fini(&t);
 }
 
+/* ---- no policy may lose to the least recently used ---------------------------------------------
+ */
+
+/* A trace without times or lengths, for n requests of at most `longest` blocks. */
+static trace new_trace(size_t n, size_t longest) {
+    trace t = {.block = 64};
+    t.requests = mem_zero(n, sizeof *t.requests);
+    t.blocks = mem_zero(n * longest, sizeof *t.blocks);
+    assert_non_null(t.requests);
+    assert_non_null(t.blocks);
+    return t;
+}
+
+/* The first n blocks of a session whose ids begin with `first`. */
+static void ask(trace *t, int first, size_t n) {
+    trace_request *r = &t->requests[t->n_requests];
+    *r = (trace_request){.time = (double)t->n_requests, .first = t->n_blocks, .n_blocks = n};
+    for (size_t i = 0; i < n; i++) t->blocks[t->n_blocks++] = first + (int)i;
+    t->n_requests++;
+}
+
+/* Sessions that come twice, the second time when `apart` others have come, and never again: what
+ * was found once is of no use any more. */
+static trace come_twice(int n, int apart) {
+    enum { BLOCKS = 4 };
+    trace t = new_trace(2 * (size_t)n, BLOCKS);
+    for (int i = 0; i < n + apart; i++) {
+        if (i < n) ask(&t, i * BLOCKS, BLOCKS);
+        if (i >= apart) ask(&t, (i - apart) * BLOCKS, BLOCKS);
+    }
+    t.n_unique = (size_t)n * BLOCKS;
+    return t;
+}
+
+/* Sessions that grow for many turns, a few at a time, and end: the more often a block was found,
+ * the sooner it will never be again. */
+static trace grow_and_end(int n) {
+    enum { TURNS = 12, MORE = 2, AT_ONCE = 8, LONGEST = TURNS * MORE };
+    trace t = new_trace((size_t)n * TURNS, LONGEST);
+    int session[AT_ONCE], turn[AT_ONCE] = {0}, begun = 0;
+    uint64_t random = 1;
+    for (; begun < AT_ONCE; begun++) session[begun] = begun;
+    while (t.n_requests < (size_t)n * TURNS) {
+        size_t i = random_next(&random) % AT_ONCE;
+        if (turn[i] == TURNS) { /* over; another one begins, or none */
+            if (begun == n) continue;
+            session[i] = begun++;
+            turn[i] = 0;
+        }
+        ask(&t, session[i] * LONGEST, (size_t)(++turn[i] * MORE));
+    }
+    t.n_unique = (size_t)n * LONGEST;
+    return t;
+}
+
+static double percent_found(const trace *t, int policy, size_t capacity) {
+    replay_result r;
+    icp_error err = {0};
+    replay_opts o = {.capacity = capacity, .policy = (enum cache_policy)policy};
+    if (replay(t, &o, &r, &err) < 0) fail_msg("%s", err.text);
+    return 100.0 * (double)r.n_hits / (double)r.n_blocks;
+}
+
+static void compare_with_lru(const trace *t, const size_t *capacities, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        double lru = percent_found(t, CACHE_LRU, capacities[i]);
+        for (int p = 0; cache_policy_name(p); p++) {
+            double found = percent_found(t, p, capacities[i]);
+            if (found < lru - 1)
+                fail_msg("%s finds %.1f %% with %zu blocks, lru %.1f %%", cache_policy_name(p),
+                         found, capacities[i], lru);
+        }
+    }
+}
+
+static void none_loses_where_what_was_found_is_over(void **state) {
+    static const size_t capacities[] = {160, 280, 320, 600};
+    trace t = come_twice(1000, 30);
+    assert_true(percent_found(&t, CACHE_LRU, 280) > 49);
+    compare_with_lru(&t, capacities, COUNT_OF(capacities));
+    trace_fini(&t);
+}
+
+static void none_loses_where_sessions_end(void **state) {
+    static const size_t capacities[] = {48, 96, 192, 384};
+    trace t = grow_and_end(100);
+    assert_true(percent_found(&t, CACHE_LRU, 192) > 80);
+    compare_with_lru(&t, capacities, COUNT_OF(capacities));
+    trace_fini(&t);
+}
+
 /* An idle server answers each request in the time that its own tokens take. */
 static void times_add_up(void **state) {
     trace t;
@@ -164,6 +255,8 @@ static void wrong_traces_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(an_unbounded_cache_finds_all_that_is_known),
                                        cmocka_unit_test(nobody_exceeds_the_bound),
+                                       cmocka_unit_test(none_loses_where_what_was_found_is_over),
+                                       cmocka_unit_test(none_loses_where_sessions_end),
                                        cmocka_unit_test(the_curve_tells_of_other_sizes),
                                        cmocka_unit_test(times_add_up),
                                        cmocka_unit_test(wrong_traces_are_named)};
