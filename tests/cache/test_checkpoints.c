@@ -1,5 +1,5 @@
 /* Checkpoints against a naive twin: random sequences that carry a state, on pools from tiny to
- * roomy.
+ * roomy, under every policy.
  *
  * The state after some tokens is a hash of them, spread over a few pages' worth of bytes. The twin
  * is the list of prefixes at whose end a checkpoint was left. What a chain matches is no longer
@@ -266,10 +266,16 @@ static void step(world *w) {
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-static world *begin(size_t n_pages, uint64_t seed) {
+static int count_policies(void) {
+    int n = 0;
+    while (cache_policy_name(n)) n++;
+    return n;
+}
+
+static world *begin(size_t n_pages, uint64_t seed, int policy) {
     cache_opts opts = {.page_size = CELLS_SIZE,
                        .state_size = STATE,
-                       .policy = CACHE_LRU, /* never takes what was just left: the twin knows */
+                       .policy = (enum cache_policy)policy,
                        .limit = cache_limit_of(CELLS_SIZE, n_pages),
                        .copy = cells_copy};
     world *w = calloc(1, sizeof *w);
@@ -299,8 +305,8 @@ static uint64_t end(world *w) {
     return evictions;
 }
 
-static uint64_t run(size_t n_pages, uint64_t seed, size_t n_steps) {
-    world *w = begin(n_pages, seed);
+static uint64_t run(size_t n_pages, uint64_t seed, int policy, size_t n_steps) {
+    world *w = begin(n_pages, seed, policy);
     for (size_t i = 0; i < n_steps; i++) step(w);
     assert_true(n_pages < 20 || n_steps < 300 || w->hits > 0);
     return end(w);
@@ -313,22 +319,25 @@ static size_t steps_wanted(void) {
 
 static void test_short_of_pages(void **state) {
     const size_t n_pages[] = {4, 5, 8, 12, 20, 40};
+    size_t n_steps = steps_wanted() / 12 / (size_t)count_policies();
     for (size_t i = 0; i < COUNT_OF(n_pages); i++)
-        assert_true(run(n_pages[i], i, steps_wanted() / 12) > 0);
+        for (int policy = 0; cache_policy_name(policy); policy++)
+            assert_true(run(n_pages[i], i, policy, n_steps) > 0);
 }
 
 static void test_nothing_is_evicted(void **state) {
     size_t n_steps = steps_wanted() / 2;
     for (uint64_t seed = 0; n_steps > 0; seed++) {
         size_t part = MIN(n_steps, 300);
-        assert_int_equal(run(2048, seed, part), 0);
+        int policy = (int)(seed % (uint64_t)count_policies());
+        assert_int_equal(run(2048, seed, policy, part), 0);
         n_steps -= part;
     }
 }
 
 /* Whatever cannot be allocated: a shorter hit, with its state, or none. */
 static void test_failing_allocations(void **state) {
-    world *w = begin(60, 1);
+    world *w = begin(60, 1, CACHE_HAZARD);
     live *l = &w->live[0];
     static int32_t tokens[1300];
     for (int i = 0; i < 1300; i++) tokens[i] = i;
