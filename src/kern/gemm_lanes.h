@@ -11,14 +11,22 @@
  *                                        as they are; 0 if it takes them as signed numbers
  *
  * A group passes in strips of up to STRIP blocks of 32: its quants become bytes in a panel, which
- * stays in L1 while the tiles of rows pass, and so do their partial sums.
+ * stays in L1 while the tiles of rows pass, and so do their partial sums. Of FEW_ROWS rows memory
+ * is the limit, which rests while a panel is used: their blocks of 32 pass through registers, those
+ * of 256 in strips of one.
  *
  * Without VNNI a product of bytes saturates beyond int16; depth says how many vectors may be summed
  * before they must widen: 8·2·15·127 = 30,480 for quants of four bits, 4·2·31·127 = 31,496 for
  * five, 2·2·63·127 = 32,004 for six; 0: bytes must be split into two nibbles. */
 #include "ints.h"
 
-enum { STRIP = 24, PANEL_ROWS = 128, AHEAD = 3072 /* bytes to fetch weights ahead */ };
+enum { STRIP = 24, PANEL_ROWS = 128, FEW_ROWS = 2 };
+enum { AHEAD = 3072, FEW_AHEAD = 4096, FEW_SCALES_AHEAD = 512 }; /* bytes, to fetch weights */
+
+/* To the second level: the first one has room for too few lines under way. */
+static inline void fetch_few(const uint8_t *p) {
+    __builtin_prefetch(p, 0, 2);
+}
 
 typedef struct panel {
     _Alignas(64) uint8_t w[STRIP][8][64];
@@ -104,17 +112,22 @@ static void run_float_tile(const kern_tile *t) {
 
 /* ---- panels ---------------------------------------------------------------------------------- */
 
+KERN_INLINE void unpack_block(int bits, const uint8_t *table, const uint8_t *quants,
+                              uint8_t (*to)[64]) {
+    ints w[8];
+    ints_unpack(bits, quants, w);
+    KERN_UNROLL for (int v = 0; v < 8; v++) {
+        if (table) w[v] = ints_look_up(table, w[v]);
+        if (BIAS == 0 && (table || bits == 8)) w[v] = ints_xor(w[v], ints_all_bytes(128));
+    }
+    store_block(w, to);
+}
+
 KERN_INLINE void fill_bytes(int bits, const uint8_t *table, const uint8_t *quants, int n,
                             panel *p) {
     for (int b = 0; b < n; b++, quants += 64 * bits) {
-        ints w[8];
         KERN_UNROLL for (int v = 0; v < bits; v++) __builtin_prefetch(quants + 64 * v + AHEAD);
-        ints_unpack(bits, quants, w);
-        KERN_UNROLL for (int v = 0; v < 8; v++) {
-            if (table) w[v] = ints_look_up(table, w[v]);
-            if (BIAS == 0 && (table || bits == 8)) w[v] = ints_xor(w[v], ints_all_bytes(128));
-        }
-        store_block(w, p->w[b]);
+        unpack_block(bits, table, quants, p->w[b]);
     }
 }
 
@@ -151,11 +164,18 @@ static inline int excess_of(const kern_layout *l) {
     return l->offset == 128 ? BIAS : l->offset;
 }
 
+static inline lanes load_d(const kern_layout *l, const uint8_t *scales) {
+    return l->wide_exponent ? lanes_load_bf16(scales) : lanes_load_f16((const uint16_t *)scales);
+}
+
+static inline lanes load_min(const uint8_t *scales) {
+    return lanes_load_f16((const uint16_t *)(scales + 32));
+}
+
 static void fill_scales_32(const kern_layout *l, const uint8_t *scales, int n, panel *p) {
     for (int b = 0; b < n; b++, scales += l->scale_size) {
-        lanes_store(p->d[b], l->wide_exponent ? lanes_load_bf16(scales)
-                                              : lanes_load_f16((const uint16_t *)scales));
-        if (l->has_min) lanes_store(p->min[b], lanes_load_f16((const uint16_t *)(scales + 32)));
+        lanes_store(p->d[b], load_d(l, scales));
+        if (l->has_min) lanes_store(p->min[b], load_min(scales));
     }
 }
 
@@ -183,30 +203,36 @@ static void fill_scales_256(const kern_layout *l, const uint8_t *scales, int n, 
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Continues the chains of a tile over blocks of 32. */
-KERN_INLINE void chain_32(bool has_min, int rows, const strip *s) {
+/* Adds block b of 32 to the sums of a tile. */
+KERN_INLINE void add_block_32(bool has_min, int rows, const strip *s, int b, const uint8_t (*w)[64],
+                              lanes d, lanes min, lanes *acc) {
     const bool plain = has_min || (BIAS == 0 && s->l->offset == 128);
     const size_t excess = s->l->offset == 8    ? offsetof(kern_act, n8)
                           : s->l->offset == 16 ? offsetof(kern_act, n16)
                                                : offsetof(kern_act, n128);
+    const char *q[MAX_ROWS], *a[MAX_ROWS];
+    ints sum[MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        const char *row = s->act + (size_t)i * s->act_stride;
+        q[i] = row + s->at + 32 * b;
+        a[i] = row + s->scales_at + sizeof(kern_act) * (size_t)b;
+        sum[i] = plain ? ints_zero() : ints_all(*(const int32_t *)(a[i] + excess));
+    }
+    dot(false, rows, 8, s->depth, w, q, factor_of(ints_all(1)), sum);
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        const kern_act *block = (const kern_act *)a[i];
+        acc[i] = lanes_fma(lanes_mul(d, lanes_all(block->d)), ints_float(sum[i]), acc[i]);
+        if (has_min) acc[i] = lanes_fma(min, lanes_all(block->s), acc[i]);
+    }
+}
+
+/* Continues the chains of a tile over blocks of 32. */
+KERN_INLINE void chain_32(bool has_min, int rows, const strip *s) {
     lanes acc[MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i]);
     for (int b = 0; b < s->n; b++) {
-        const char *q[MAX_ROWS], *a[MAX_ROWS];
-        ints sum[MAX_ROWS];
-        KERN_UNROLL for (int i = 0; i < rows; i++) {
-            const char *row = s->act + (size_t)i * s->act_stride;
-            q[i] = row + s->at + 32 * b;
-            a[i] = row + s->scales_at + sizeof(kern_act) * (size_t)b;
-            sum[i] = plain ? ints_zero() : ints_all(*(const int32_t *)(a[i] + excess));
-        }
-        dot(false, rows, 8, s->depth, s->p->w[b], q, factor_of(ints_all(1)), sum);
-        lanes d = lanes_load(s->p->d[b]);
-        KERN_UNROLL for (int i = 0; i < rows; i++) {
-            const kern_act *block = (const kern_act *)a[i];
-            acc[i] = lanes_fma(lanes_mul(d, lanes_all(block->d)), ints_float(sum[i]), acc[i]);
-            if (has_min) acc[i] = lanes_fma(lanes_load(s->p->min[b]), lanes_all(block->s), acc[i]);
-        }
+        lanes d = lanes_load(s->p->d[b]), min = has_min ? lanes_load(s->p->min[b]) : d;
+        add_block_32(has_min, rows, s, b, s->p->w[b], d, min, acc);
     }
     KERN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s->acc[i], acc[i]);
 }
@@ -294,9 +320,50 @@ static int depth_of(const kern_layout *l) {
     return l->bits == 8 || l->codebook ? 0 : l->bits == 6 ? 2 : l->bits == 5 ? 4 : 8;
 }
 
+/* One group of blocks of 32 against a few rows. */
+KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
+                         const kern_layout *l, const kern_tile *t) {
+    const uint8_t *quants = t->g.quants, *scales = t->g.scales;
+    const strip s = {.l = l,
+                     .depth = depth_of(l),
+                     .act = t->act,
+                     .act_stride = t->act_stride,
+                     .scales_at = (size_t)t->k};
+    lanes acc[MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
+    for (int b = 0; b < t->g.n_blocks; b++, quants += 64 * bits, scales += l->scale_size) {
+        _Alignas(64) uint8_t w[8][64];
+        KERN_UNROLL for (int v = 0; v < bits; v++) fetch_few(quants + 64 * v + FEW_AHEAD);
+        fetch_few(scales + FEW_SCALES_AHEAD);
+        unpack_block(bits, table, quants, w);
+        lanes d = load_d(l, scales), min = has_min ? load_min(scales) : d;
+        add_block_32(has_min, rows, &s, b, w, d, min, acc);
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++)
+        store_sums(t->out + (size_t)i * t->out_stride, acc[i], t->g.n_lanes, t->add);
+}
+
+KERN_INLINE void run_few_of(int rows, const kern_layout *l, const kern_tile *t) {
+    uint8_t table[16];
+    if (l->codebook) {
+        ints_codebook(l, table);
+        run_few(4, table, false, rows, l, t);
+    } else if (l->bits == 4) {
+        l->has_min ? run_few(4, NULL, true, rows, l, t) : run_few(4, NULL, false, rows, l, t);
+    } else if (l->bits == 5) {
+        l->has_min ? run_few(5, NULL, true, rows, l, t) : run_few(5, NULL, false, rows, l, t);
+    } else {
+        run_few(8, NULL, false, rows, l, t);
+    }
+}
+
 /* One group against up to PANEL_ROWS rows. */
 static void run_group(const kern_tile *t) {
     const kern_layout *l = kern_layout_of(t->type);
+    if (l->block == 32 && t->rows <= FEW_ROWS) {
+        t->rows == 1 ? run_few_of(1, l, t) : run_few_of(2, l, t);
+        return;
+    }
     const int per_block = l->block / 32, n = t->g.n_blocks * per_block;
     const size_t act_size = l->block == 32 ? sizeof(kern_act) : sizeof(kern_act256);
     panel p;
