@@ -4,6 +4,7 @@
  *   chat_dialects.c  the tables: which markers and which syntax of calls
  *   chat_caps.c      what a template can do, found out by rendering small conversations
  *   chat_input.c     messages and tools, made to fit a template
+ *   chat_marks.c     where messages and marked pieces end in the prompt
  *   chat_force.c     answers that must be calls
  *   chat_strict.c    calls whose arguments must follow schemas, for a grammar
  *   chat_tools.c     the tools of a request
@@ -200,6 +201,23 @@ typedef int chat_render(void *arg, struct json_object *vars, jinja_text *out);
  * ICP_ENOMEM. */
 int chat_caps_probe(const char *source, chat_render *render, void *arg, icp_chat_caps *caps,
                     chat_style *style);
+
+/* Where pieces of a chat end in its prompt. */
+typedef struct chat_mark {
+    double ttl; /* of a breakpoint; 0: a message ends */
+    size_t at;  /* bytes of the prompt before it; SIZE_MAX: it is not there */
+} chat_mark;
+typedef struct chat_marks {
+    chat_mark mark[TEXT_MARKS];
+    size_t n;
+} chat_marks;
+/* Takes the breakpoints out of a chat's object, which was read from this JSON text, and marks its
+ * strings there (jinja_opts.marked); with `ends` also where messages end: the last ones, and before
+ * those ever fewer, each twice as far from the end. A text that has such characters itself is not
+ * marked. ICP_ENOMEM. */
+int chat_marks_put(struct json_object *vars, const char *json, bool ends, chat_marks *out);
+/* Finds them in the prompt, and sorts them; those that are not there are left out. */
+void chat_marks_find(chat_marks *marks, const jinja_text *prompt);
 
 /* Changes the members messages and tools of a chat's object so that a template with these
  * capabilities shows them. ICP_EFORMAT: arguments of a call are no JSON object; ICP_ENOMEM. */

@@ -125,8 +125,8 @@ static void render_template(void *arg) {
 }
 
 int jinja_render(const jinja *j, const char *vars_json, const char *trusted_json, int64_t now,
-                 const jinja_limits *limits, jinja_text *out, icp_error *err) {
-    jinja_limits l = limits ? *limits : (jinja_limits){0};
+                 const jinja_opts *opts, jinja_text *out, icp_error *err) {
+    jinja_opts l = opts ? *opts : (jinja_opts){0};
     if (!l.max_steps) l.max_steps = DEFAULT_STEPS;
     if (!l.max_output) l.max_output = DEFAULT_OUTPUT;
     if (!l.max_memory) l.max_memory = DEFAULT_MEMORY;

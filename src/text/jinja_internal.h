@@ -416,7 +416,7 @@ struct render {
     const char *vars_json, *trusted_json;
     struct json_object *json; /* held while it is converted */
     int64_t now;
-    jinja_limits limits;
+    jinja_opts limits;
     size_t steps;
     int depth;
     struct act *act;

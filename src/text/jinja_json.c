@@ -5,11 +5,30 @@
 
 /* Deeper than any real request and shallow enough for every recursion over values. */
 enum { MAX_JSON_DEPTH = 500 };
+enum { LEAD = sizeof TEXT_MARK_LEAD - 1 };
 
 static value convert(struct render *r, struct json_object *o, enum text_origin origin);
 
+/* A string without the marks in it, which its bytes have instead. */
+static const struct str *convert_marked(struct render *r, const char *data, size_t len) {
+    char *text = trap_alloc(&r->trap, len);
+    uint8_t *marks = trap_zero(&r->trap, len);
+    size_t n = 0;
+    for (size_t i = 0; i < len;) {
+        bool mark = len - i > LEAD && !memcmp(data + i, TEXT_MARK_LEAD, LEAD);
+        if (mark && n > 0) marks[n - 1] = (uint8_t)(TEXT_MARKED + (data[i + LEAD] & 0x3f));
+        if (!mark) text[n++] = data[i];
+        i += mark ? LEAD + 1 : 1;
+    }
+    struct str *s = (struct str *)str_new(&r->trap, text, n, TEXT_USER);
+    s->marks = marks;
+    return s;
+}
+
 static const struct str *convert_str(struct render *r, const char *data, size_t len,
                                      enum text_origin origin) {
+    if (r->limits.marked && origin == TEXT_USER && memmem(data, len, TEXT_MARK_LEAD, LEAD))
+        return convert_marked(r, data, len);
     return str_copy(&r->trap, data, len, origin);
 }
 

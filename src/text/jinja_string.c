@@ -1,7 +1,8 @@
 /* Strings and the output. Every byte has an origin, whatever is done to it:
  *
  *   struct str   data  "<|im_start|>" "user"        marks[i] is the origin of data[i];
- *                marks  1 1 1 … 1      0 0 0 0       marks == NULL: all are `origin`
+ *                marks  1 1 1 … 1      0 0 0 0       marks == NULL: all are `origin`;
+ *                                      0 0 0 5       mark 3 ends there (TEXT_MARKED)
  *
  * Parts of a string share its bytes. A string that was made by appending lies in a room with space
  * behind it; the next append to the last string of a room happens in place, since nobody has looked
@@ -139,7 +140,9 @@ int str_compare(const struct str *a, const struct str *b) {
 
 enum text_origin str_origin(const struct str *s) {
     if (!s->marks) return s->len ? s->origin : TEXT_TEMPLATE;
-    return memchr(s->marks, TEXT_USER, s->len) ? TEXT_USER : TEXT_TEMPLATE;
+    size_t i = 0;
+    while (i < s->len && s->marks[i] == TEXT_TEMPLATE) i++;
+    return i < s->len ? TEXT_USER : TEXT_TEMPLATE;
 }
 
 size_t str_chars(struct render *r, const struct str *s) {
@@ -273,14 +276,11 @@ static void check_put(struct render *r) {
 }
 
 static void put_origin(struct render *r, size_t len, enum text_origin origin) {
-    static const uint8_t user[64] = {0},
-                         template[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                         1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                         1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                         1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    uint8_t same[64];
+    memset(same, (int)origin, MIN(len, sizeof same));
     for (size_t part; len > 0; len -= part) {
-        part = MIN(len, sizeof user);
-        buf_put(&r->origin, origin == TEXT_TEMPLATE ? template : user, part);
+        part = MIN(len, sizeof same);
+        buf_put(&r->origin, same, part);
     }
 }
 
@@ -342,7 +342,8 @@ value out_end(struct render *r, size_t mark) {
     s->data = memcpy(data, text, len);
     s->ascii = all_ascii(data, len);
     s->origin = origin[0];
-    if (memchr(origin, 1 - origin[0], len)) s->marks = memcpy(render_alloc(r, len), origin, len);
+    if (memcmp(origin, origin + 1, len - 1) != 0)
+        s->marks = memcpy(render_alloc(r, len), origin, len);
     out_drop(r, mark);
     return val_str(s);
 }

@@ -6,7 +6,8 @@
  *
  * Text carries its origin: one byte beside every byte of text, TEXT_USER or TEXT_TEMPLATE. Special
  * tokens are found only in bytes that came from the template, so that nothing a user writes can
- * become a control token. */
+ * become a control token. A byte of a user's text may also be the last one of a marked piece of it,
+ * so that where that ends in the prompt is known. */
 #ifndef TEXT_H
 #define TEXT_H
 
@@ -17,7 +18,9 @@ typedef struct text_str {
     size_t len;
 } text_str;
 
-enum text_origin { TEXT_USER = 0, TEXT_TEMPLATE = 1 };
+enum text_origin { TEXT_USER = 0, TEXT_TEMPLATE = 1, TEXT_MARKED = 2 };
+/* A user's byte with which mark i ends is TEXT_MARKED + i. */
+enum { TEXT_MARKS = 64 };
 
 /* ---- tokenizer (tokenizer.c, pair.c, pretok.c, bpe.c, spm.c, wordpiece.c, unigram.c) --------- */
 
@@ -120,11 +123,15 @@ typedef struct jinja jinja; /* a parsed template; immutable; shared by threads *
 int jinja_open(const char *source, size_t len, jinja **out, icp_error *err);
 void jinja_close(jinja **j);
 
-typedef struct jinja_limits { /* 0: the default */
-    size_t max_steps;         /* evaluated nodes */
-    size_t max_output;        /* bytes */
-    size_t max_memory;        /* bytes of values */
-} jinja_limits;
+typedef struct jinja_opts { /* 0: the default */
+    size_t max_steps;       /* evaluated nodes */
+    size_t max_output;      /* bytes */
+    size_t max_memory;      /* bytes of values */
+    bool marked;            /* the variables have marks: characters that are no text themselves, */
+} jinja_opts;
+/* U+10FF80 + i, i < TEXT_MARKS, in UTF-8: this and a byte 0x80 + i. Mark i ends with the byte
+ * before it. */
+#define TEXT_MARK_LEAD "\xF4\x8F\xBE"
 
 typedef struct jinja_text { /* zero-initialise; free with jinja_text_fini */
     buf text;
@@ -138,6 +145,6 @@ void jinja_text_fini(jinja_text *t);
  * ICP_EFORMAT: bad JSON; ICP_EINVALID: the template raised (err->text is its message) or erred;
  * ICP_ELIMIT: a limit. */
 int jinja_render(const jinja *j, const char *vars_json, const char *trusted_json, int64_t now,
-                 const jinja_limits *limits, jinja_text *out, icp_error *err);
+                 const jinja_opts *opts, jinja_text *out, icp_error *err);
 
 #endif

@@ -8,8 +8,7 @@
     "\"none_\":null,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    const jinja_limits limits = {
-        .max_steps = 100000, .max_output = 1 << 18, .max_memory = 16 << 20};
+    const jinja_opts limits = {.max_steps = 100000, .max_output = 1 << 18, .max_memory = 16 << 20};
     char *source = fuzz_copy((fuzz_input){data, size});
     icp_error err = {0};
     jinja *j = NULL;

@@ -38,6 +38,48 @@ static void expect_origin(const char *source, const char *want, const char *mark
     jinja_close(&j);
 }
 
+/* ---- marks ---- */
+
+/* Mark 3 ends u, mark 5 stands in its middle. want: the text with ] behind each byte with which a
+ * mark ends. */
+static void expect_marks(const char *source, bool marked, const char *want) {
+    static const char vars[] = "{\"u\":\"one" TEXT_MARK_LEAD "\x85 two" TEXT_MARK_LEAD
+                               "\x83\",\"q\":\"say \\\"" TEXT_MARK_LEAD "\x80\"}";
+    const jinja_opts opts = {.marked = marked};
+    icp_error err = {0};
+    jinja_text out = {0};
+    buf shown = {0};
+    jinja *j = open_ok(source);
+    if (jinja_render(j, vars, NULL, 0, &opts, &out, &err) < 0) fail_msg("%s: %s", source, err.text);
+    for (size_t i = 0; i < out.text.len; i++) {
+        unsigned char origin = (unsigned char)out.origin.data[i];
+        buf_putc(&shown, out.text.data[i]);
+        if (origin < TEXT_MARKED) continue;
+        assert_true(origin == TEXT_MARKED || origin == TEXT_MARKED + 3 ||
+                    origin == TEXT_MARKED + 5);
+        buf_putc(&shown, ']');
+    }
+    assert_string_equal(shown.data, want);
+    buf_fini(&shown);
+    jinja_text_fini(&out);
+    jinja_close(&j);
+}
+
+static void test_marks(void **state) {
+    expect_marks("<{{ u }}>", true, "<one] two]>");
+    expect_marks("{{ u|length }}{{ u == 'one two' }}{{ u[3:] }}", true, "7True two]");
+    expect_marks("{{ '[' ~ u + '!' }}{{ u|upper }}{{ u.replace('n', 'N') }}", true,
+                 "[one] two]!ONE] TWO]oNe] two]");
+    expect_marks(
+        "{% macro m(x) %}{{ x|trim }}{% endmacro %}{{ m(u) }}{% set s %}{{ u }}{% endset %}"
+        "{{ s.split(' ')[1] }}",
+        true, "one] two]two]");
+    expect_marks("{{ q|tojson }}", true, "\"say \\]\"]\"");
+    expect_marks("{{ q }}", false, "say \"" TEXT_MARK_LEAD "\x80");
+    /* a marked byte is as little trusted as any other of a user */
+    expect_marks("{{ ('%s' % u[-1:]) ~ (u[-1:]|center(3)) }}", true, "o] o] ");
+}
+
 static void test_origin_sources(void **state) {
     expect_origin("t{{ u }}t", "tus<er>t", "tuuuuuut");
     expect_origin("{{ bos }}{{ 'lit' }}{{ u }}", "<s>litus<er>", "ttttttuuuuuu");
@@ -183,7 +225,7 @@ static void test_deep_json(void **state) {
 
 /* ---- limits ---- */
 
-static void expect_limit(const char *source, const jinja_limits *limits, const char *part) {
+static void expect_limit(const char *source, const jinja_opts *limits, const char *part) {
     icp_error err = {0};
     jinja_text out = {0};
     jinja *j = open_ok(source);
@@ -193,8 +235,8 @@ static void expect_limit(const char *source, const jinja_limits *limits, const c
 }
 
 static void test_limits(void **state) {
-    static const jinja_limits steps = {.max_steps = 1000}, output = {.max_output = 1000};
-    static const jinja_limits memory = {.max_memory = 1 << 20};
+    static const jinja_opts steps = {.max_steps = 1000}, output = {.max_output = 1000};
+    static const jinja_opts memory = {.max_memory = 1 << 20};
     expect_limit("{% for i in range(1000) %}{{ i }}{% endfor %}", &steps, "steps");
     expect_limit("{% for i in range(1000) %}{{ i }}{% endfor %}", &output, "text");
     expect_limit("{{ 'a' * 1001 }}", &output, "text");
@@ -276,7 +318,7 @@ static void test_wide_templates(void **state) {
 
 /* Strings and lists that grow bit by bit take memory in proportion, not its square. */
 static void test_growing_is_linear(void **state) {
-    static const jinja_limits limits = {.max_memory = 64 << 20};
+    static const jinja_opts limits = {.max_memory = 64 << 20};
     static const char *const loops[] = {"{% set ns.s = ns.s + '0123456789' %}",
                                         "{% set ns.s = ns.s ~ u %}", "{% set ns.l = ns.l + [i] %}",
                                         "{% set ns.s = ns.s + 'a' ~ u + 'b' %}"};
@@ -366,18 +408,13 @@ static void test_threads(void **state) {
 
 int main(void) {
     setenv("TZ", "UTC", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_origin_sources),
-                                       cmocka_unit_test(test_origin_kept),
-                                       cmocka_unit_test(test_origin_structures),
-                                       cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_raise_is_verbatim),
-                                       cmocka_unit_test(test_json),
-                                       cmocka_unit_test(test_deep_json),
-                                       cmocka_unit_test(test_limits),
-                                       cmocka_unit_test(test_deep_templates),
-                                       cmocka_unit_test(test_wide_templates),
-                                       cmocka_unit_test(test_growing_is_linear),
-                                       cmocka_unit_test(test_failing_memory),
-                                       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_marks),          cmocka_unit_test(test_origin_sources),
+        cmocka_unit_test(test_origin_kept),    cmocka_unit_test(test_origin_structures),
+        cmocka_unit_test(test_errors),         cmocka_unit_test(test_raise_is_verbatim),
+        cmocka_unit_test(test_json),           cmocka_unit_test(test_deep_json),
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_deep_templates),
+        cmocka_unit_test(test_wide_templates), cmocka_unit_test(test_growing_is_linear),
+        cmocka_unit_test(test_failing_memory), cmocka_unit_test(test_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
