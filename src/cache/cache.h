@@ -79,6 +79,9 @@ size_t cache_space_base(const cache_space *space); /* tokens of its base; 0: it 
 /* A chain: one sequence's pages from position 0 up. It pins them while open. With space NULL it
  * finds nothing and leaves nothing behind. ICP_EAGAIN and ICP_ENOMEM as for a namespace. */
 int chain_open(cache *c, cache_space *space, chain **out);
+/* Another chain of of's namespace that pins the full pages of its first n tokens, as far as they
+ * are there, and keeps them until this time (chain_keep_until). Nobody asked for them by that. */
+int chain_open_on(const chain *of, size_t n, double until, chain **out);
 /* Unpins; published pages stay behind as cache, the others are freed. */
 void chain_close(chain **ch);
 /* What it leaves behind is forgotten at this time, unless others use it or want it longer; one that

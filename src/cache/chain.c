@@ -290,17 +290,22 @@ void chain_asked(chain *ch, size_t n, size_t n_hit) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* The pages that all chains of the namespace begin with are pinned by one that outlives this. */
-static int begin_with(chain *ch, const chain *base) {
-    size_t n = base->len / CACHE_PAGE;
+/* Goes on with full pages of another chain, to page n. */
+static int share(chain *ch, const chain *with, size_t n) {
     TRY(grow(ch, n));
-    for (size_t i = 0; i < n; i++) {
-        page *p = chain_page_at(base, i);
+    for (size_t i = ch->n_pages; i < n; i++) {
+        page *p = chain_page_at(with, i);
         p->pins++;
         set_page(ch, i, p);
     }
-    ch->n_base = n;
-    ch->len = n * CACHE_PAGE;
+    ch->len = ch->n_pages * CACHE_PAGE;
+    return 0;
+}
+
+/* The pages that all chains of the namespace begin with are pinned by one that outlives this. */
+static int begin_with(chain *ch, const chain *base) {
+    TRY(share(ch, base, base->len / CACHE_PAGE));
+    ch->n_base = ch->n_pages;
     return 0;
 }
 
@@ -326,6 +331,17 @@ int chain_open(cache *c, cache_space *space, chain **out) {
         chain_close(&ch);
     else
         *out = ch;
+    return rc;
+}
+
+int chain_open_on(const chain *of, size_t n, double until, chain **out) {
+    TRY(chain_open(of->cache, of->space, out));
+    chain *ch = *out;
+    chain_keep_until(ch, until);
+    int rc = of->space ? share(ch, of, MIN(n, of->len) / CACHE_PAGE) : 0;
+    for (size_t i = ch->n_base; i < ch->n_pages; i++)
+        page_inherit(ch->cache, chain_page_at(ch, i), CACHE_PAGE, until);
+    if (rc < 0) chain_close(out);
     return rc;
 }
 

@@ -188,6 +188,22 @@ static void step_match(world *w, live *l) {
     remember(w, l);
 }
 
+/* A chain that only stands for the beginning of another, as long as it wants. */
+static void step_open_on(world *w, const live *of) {
+    if (w->n_live == MAX_CHAINS || of->space < 0) return;
+    live *l = &w->live[w->n_live];
+    size_t n = draw(w, MAX_LEN), len = MIN(n, chain_len(of->chain)) / CACHE_PAGE * CACHE_PAGE;
+    if (of->space == BASED) len = MAX(len, BASE_LEN);
+    *l = *of;
+    l->until = draw(w, 4) ? INFINITY : w->soon;
+    assert_int_equal(chain_open_on(of->chain, n, l->until, &l->chain), 0);
+    assert_int_equal(chain_len(l->chain), len);
+    assert_int_equal(chain_n_pages(l->chain), len / CACHE_PAGE);
+    w->n_live++;
+    note_evictions(w);
+    remember(w, l);
+}
+
 static void step_open(world *w) {
     if (w->n_live == MAX_CHAINS) return;
     live *l = &w->live[w->n_live];
@@ -304,7 +320,9 @@ static void step(world *w) {
     uint32_t kind = draw(w, 100);
     if (draw(w, 20) == 0) step_tick(w);
     if (draw(w, 20) == 0) step_walk(w);
-    if (kind < 25 || !l)
+    if (l && kind < 3)
+        step_open_on(w, l);
+    else if (kind < 25 || !l)
         step_open(w);
     else if (kind < 45)
         step_close(w, l);

@@ -232,6 +232,20 @@ static void step_keep(world *w, live *l) {
     m->trail_of = -1;
 }
 
+/* Another chain stands for its beginning a while, with the checkpoint there. */
+static void step_hold(world *w, const live *l) {
+    chain *held;
+    size_t n = draw(w, MAX_LEN), len = MIN(n, chain_len(l->chain)) / CACHE_PAGE * CACHE_PAGE;
+    assert_int_equal(chain_open_on(l->chain, n, INFINITY, &held), 0);
+    note_evictions(w);
+    assert_int_equal(chain_len(held), len);
+    size_t at = chain_keep_checkpoint(held);
+    assert_true(at <= len);
+    assert_null(cache_check(w->cache));
+    if (at) find_mark(w, l, at)->trail_of = -1;
+    chain_close(&held);
+}
+
 static void step_close(world *w, size_t i) {
     live *l = &w->live[i];
     cells_check(l->chain, l->space, l->tokens);
@@ -256,8 +270,10 @@ static void step(world *w) {
         step_compute(w, l);
     else if (kind < 95)
         step_match(w, l);
-    else if (kind < 98)
+    else if (kind < 97)
         step_keep(w, l);
+    else if (kind < 98)
+        step_hold(w, l);
     else if (draw(w, 5) == 0)
         forget_all(w);
     const char *broken = cache_check(w->cache);
@@ -366,6 +382,20 @@ static void test_failing_allocations(void **state) {
         if (hit) break;
         assert_true(rc == 0 || rc == ICP_ENOMEM);
     }
+    assert_int_equal(chain_open(w->cache, w->spaces[0], &ch), 0);
+    chain_carry(ch, l->state);
+    assert_int_equal(chain_match(ch, tokens, 1300, SIZE_MAX), 1280);
+    for (long n = 0;; n++) {
+        chain *held = NULL;
+        mem_fail_after(n);
+        int rc = chain_open_on(ch, 700, INFINITY, &held);
+        mem_fail_after(-1);
+        assert_null(cache_check(w->cache));
+        assert_true(rc == (held ? 0 : ICP_ENOMEM));
+        chain_close(&held);
+        if (rc == 0) break;
+    }
+    chain_close(&ch);
     end(w);
 }
 

@@ -1,6 +1,8 @@
 /* Fuzzes the cache with a stream of operations, against a naive twin: a list of all that was ever
  * published. A hit is never longer than the longest common prefix with one of these, exactly as
  * long while nothing had to go, and its pages hold what its tokens make. */
+#include <math.h>
+
 #include "fuzz.h"
 
 #include "../cache/cells.h"
@@ -89,10 +91,22 @@ static void compute(world *w, int i, size_t n) {
     note(w, i);
 }
 
+/* Chain i comes to stand for the beginning of chain k. */
+static void begin_on(world *w, int i, int k, size_t n) {
+    w->own[i] = w->own[k];
+    if (chain_open_on(w->chain[k], n, INFINITY, &w->chain[i]) < 0) w->chain[i] = NULL;
+    count_free(w);
+    size_t whole = MIN(n, chain_len(w->chain[k])) / CACHE_PAGE * CACHE_PAGE;
+    if (w->chain[i]) must(chain_len(w->chain[i]) == whole);
+}
+
 static void step(world *w, fuzz_input *in) {
     uint32_t op = fuzz_byte(in);
     int i = (int)(op >> 4) % N_CHAINS;
-    if (!w->chain[i]) {
+    int k = (i + 1) % N_CHAINS;
+    if (!w->chain[i] && w->chain[k] && op % 16 == 14) {
+        begin_on(w, i, k, fuzz_byte(in));
+    } else if (!w->chain[i]) {
         begin(w, i, in);
     } else if (op % 4 < 2) {
         compute(w, i, fuzz_byte(in));
