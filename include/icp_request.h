@@ -20,6 +20,15 @@ typedef struct icp_ban {
 /* What a text must follow; made by the icp_grammar_from_… functions (incipit.h). */
 typedef struct icp_grammar icp_grammar;
 
+/* A place in a prompt where others may leave it. Of recurrent and hybrid models a state is kept at
+ * the page edge before it. */
+typedef struct icp_mark {
+    size_t position; /* tokens of the prompt before it */
+    double ttl; /* a breakpoint: what is before it is kept so many seconds, as long as nothing else
+                 * needs the memory; 0: a message ends */
+} icp_mark;
+enum { ICP_MAX_MARKS = 32 };
+
 typedef struct icp_request_opts {
     /* -- what -- */
     const int32_t *prompt; /* copied, like everything below */
@@ -70,20 +79,22 @@ typedef struct icp_request_opts {
     size_t logits_from;
 
     /* -- cache -- */
-    const char *tenant; /* from the API key, never from the caller's own words; NULL: "" */
-    const char *salt;   /* narrows the tenant's namespace; NULL: "" */
-    bool no_cache;      /* finds nothing and leaves nothing */
-    size_t max_hit;     /* at most so many tokens are taken from the cache; SIZE_MAX: all */
-    bool no_store;      /* may find, but leaves nothing behind that was not there before */
-    double ttl;         /* seconds after which what only it left behind is forgotten; 0: never */
-    double pin;         /* seconds for which nothing of it is evicted; 0: not pinned. Pins yield
-                         * when a request could not run otherwise */
-    bool session_end;   /* nobody comes back: what only it used is evicted first */
-    bool from_text;     /* the prompt was tokenized from text: where sampled tokens of the cache
-                         * spell the same bytes, they take the place of its own */
-    bool diagnose;      /* a reason may be that the tenant has it under another salt, or with other
-                         * adapters: not to be told to users whom the tenant keeps apart by salts */
-    int priority;       /* smaller runs earlier */
+    const char *tenant;    /* from the API key, never from the caller's own words; NULL: "" */
+    const char *salt;      /* narrows the tenant's namespace; NULL: "" */
+    bool no_cache;         /* finds nothing and leaves nothing */
+    size_t max_hit;        /* at most so many tokens are taken from the cache; SIZE_MAX: all */
+    bool no_store;         /* may find, but leaves nothing behind that was not there before */
+    double ttl;            /* seconds after which what only it left behind is forgotten; 0: never */
+    double pin;            /* seconds for which nothing of it is evicted; 0: not pinned. Pins yield
+                            * when a request could not run otherwise */
+    const icp_mark *marks; /* n_marks, at most ICP_MAX_MARKS, in ascending order of position */
+    size_t n_marks;
+    bool session_end; /* nobody comes back: what only it used is evicted first */
+    bool from_text;   /* the prompt was tokenized from text: where sampled tokens of the cache
+                       * spell the same bytes, they take the place of its own */
+    bool diagnose;    /* a reason may be that the tenant has it under another salt, or with other
+                       * adapters: not to be told to users whom the tenant keeps apart by salts */
+    int priority;     /* smaller runs earlier */
 
     /* Called when events are there to be taken; from the engine's thread, must not block. After
      * icp_request_free has returned neither callback is called any more; so neither may free its

@@ -11,10 +11,15 @@
  *   where the cache had more pages, but no    a common beginning that shows itself by being met a
  *   state: where another prompt branched off  second time (Pan et al., "Marconi: prefix caching for
  *                                             the era of hybrid LLMs", 2024)
- *   after 512, 1024, 2048, ... tokens         anything else; only in memory that nobody needs */
+ *   at the last edge before a mark of the     a message that is written anew; what else begins so.
+ *   prompt, where a chunk ends for it          Old messages only in memory that nobody needs
+ *   after 512, 1024, 2048, ... tokens         anything else; likewise */
 #include "engine_internal.h"
 
-enum { FIRST_SPARE = 512 };
+enum {
+    FIRST_SPARE = 512,
+    NEWEST = 2 /* messages whose ends are kept like the prompt's */
+};
 
 size_t carry_stride(const model_info *info) {
     enum { ALIGN = 64 };
@@ -55,10 +60,44 @@ static bool doubled(size_t from, size_t end) {
     return mark > from && mark <= end;
 }
 
+static size_t edge_before(size_t position) {
+    return position - position % CACHE_PAGE;
+}
+
+/* The edge that mark i asks for; 0: none. The last message's is as good as that of the prompt. */
+static size_t mark_edge(const icp_request_opts *o, size_t i) {
+    const icp_mark *mark = &o->marks[i];
+    bool last = mark->ttl == 0 && i + 1 == o->n_marks && o->n_prompt - mark->position < CACHE_PAGE;
+    return last ? 0 : edge_before(mark->position);
+}
+
+size_t carry_stop(const sequence *s) {
+    const icp_request_opts *o = &s->request->opts;
+    size_t ready = chain_len(s->chain), stop = chain_branch(s->chain);
+    if (stop <= ready) stop = SIZE_MAX;
+    for (size_t i = 0; i < o->n_marks; i++) {
+        size_t edge = mark_edge(o, i);
+        if (edge > ready) stop = MIN(stop, edge);
+    }
+    return stop == SIZE_MAX ? 0 : stop;
+}
+
+static enum checkpoint_use use_of(const sequence *s, size_t from, size_t end) {
+    const icp_request_opts *o = &s->request->opts;
+    enum checkpoint_use use = doubled(from, end) ? CHECKPOINT_SPARE : CHECKPOINT_TRAIL;
+    if (end == edge_before(o->n_prompt - 1) || end == chain_branch(s->chain))
+        return CHECKPOINT_STAYS;
+    int n_ends = 0;
+    for (size_t i = o->n_marks; i-- > 0;) {
+        size_t edge = mark_edge(o, i);
+        bool breakpoint = o->marks[i].ttl > 0;
+        n_ends += edge && !breakpoint;
+        if (edge == end && (breakpoint || n_ends <= NEWEST)) return CHECKPOINT_STAYS;
+        if (edge == end) use = CHECKPOINT_SPARE;
+    }
+    return use;
+}
+
 void carry_leave(sequence *s, size_t from) {
-    size_t end = chain_len(s->chain), n_prompt = s->request->opts.n_prompt;
-    bool wanted = end == (n_prompt - 1) / CACHE_PAGE * CACHE_PAGE || end == chain_branch(s->chain);
-    chain_checkpoint(s->chain, wanted               ? CHECKPOINT_STAYS
-                               : doubled(from, end) ? CHECKPOINT_SPARE
-                                                    : CHECKPOINT_TRAIL);
+    chain_checkpoint(s->chain, use_of(s, from, chain_len(s->chain)));
 }

@@ -159,6 +159,8 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
     if (ledger_new(requests, &e->ledger) < 0) return error_set(err, ICP_ENOMEM, "out of memory");
     cache_stats stats;
     cache_get_stats(e->cache, &stats);
+    e->n_pages = stats.n_pages;
+    e->state_pages = (info->state_size + stats.page_size - 1) / stats.page_size;
     e->quota = opts->tenant_quota ? opts->tenant_quota / stats.page_size : SIZE_MAX;
     if (e->quota == 0)
         return error_set(err, ICP_ELIMIT, "a tenant's quota of %zu bytes is less than a page (%zu)",

@@ -262,6 +262,9 @@ int request_copy_opts(const icp_request_opts *from, arena *memory, icp_request_o
 int request_new(engine *e, const icp_request_opts *opts, request **out, icp_error *err);
 /* Another prompt of the same text. False: it does not fit, and nothing has changed. */
 bool request_set_prompt(request *r, const int32_t *prompt, size_t n);
+/* The first n_in tokens have become n_out others, the first `same` of them the same: moves its
+ * marks along. */
+void request_move_marks(request *r, size_t same, size_t n_in, size_t n_out);
 void request_unref(request *r);
 /* Queues an event for the caller. ICP_ENOMEM, ICP_ELIMIT: it reads too slowly. */
 int request_post(request *r, const icp_event *event);
@@ -331,12 +334,18 @@ typedef struct pin {
     chain *chain;
     double until;
     size_t state_at; /* position of the checkpoint that is kept */
+    size_t n_pages;  /* that one's included */
+    bool breakpoint; /* it gives way as soon as anybody lacks pages */
 } pin;
 
-void pin_add(engine *e, sequence *s);      /* takes the sequence's chain, if it can */
-void pin_tick(engine *e, double now);      /* ends those whose time is over */
-double pin_next(const engine *e);          /* when the next one ends */
-bool pin_yield(engine *e);                 /* ends the oldest; false: there is none */
+void pin_add(engine *e, sequence *s); /* takes the sequence's chain, if it can */
+/* Pins what is before the breakpoints of the sequence's prompt, each for its time, if it can. */
+void pin_add_breakpoints(engine *e, sequence *s);
+void pin_tick(engine *e, double now); /* ends those whose time is over */
+double pin_next(const engine *e);     /* when the next one ends */
+bool pin_yield(engine *e);            /* ends the oldest, breakpoints first; false: there is none */
+/* Ends the oldest breakpoint, of one tenant (NULL: of all); false: there is none. */
+bool pin_yield_breakpoint(engine *e, const tenant *t);
 void pin_drop(engine *e, const tenant *t); /* of one tenant; NULL: all */
 size_t pin_count(const engine *e, const tenant *t, size_t *n_pages);
 
@@ -346,6 +355,7 @@ size_t carry_stride(const model_info *info);    /* bytes of a slot; 0: the model
 size_t carry_page_size(const model_info *info); /* bytes, of a page beside such states */
 void carry_begin(engine *e, sequence *s);       /* it is running and has a new chain */
 void carry_end(sequence *s);                    /* it runs no more; its chain stands still */
+size_t carry_stop(const sequence *s); /* the next edge at which a state is wanted; 0: none */
 /* Its tokens from this one on were computed: leaves a checkpoint where it may be of use. */
 void carry_leave(sequence *s, size_t from);
 
@@ -383,6 +393,8 @@ enum {
     ENGINE_STATES_SHARE = 4,           /* states of running sequences: fewer run, if need be */
     ENGINE_REQUESTS_SHARE = 16,        /* of the limit is for requests, */
     ENGINE_REQUESTS_LEAST = 256 << 10, /* and no less than that */
+    ENGINE_BREAKPOINTS = 256,          /* that are held at most, */
+    ENGINE_BREAKPOINT_SHARE = 2,       /* with one part in so many of the pages, or of a quota */
     ENGINE_TENANTS = 1024,
     ENGINE_PROBES = 16,      /* waiting sequences that look into the cache in one step, */
     ENGINE_PROBE_AGAIN = 16, /* each once in so many steps */
@@ -402,8 +414,9 @@ struct engine {
     size_t n_out; /* numbers of a row: logits, or states */
     size_t max_queued;
     double max_pause;
-    size_t quota;        /* pages; SIZE_MAX: none */
-    size_t limit, fixed; /* bytes: all; and arrays, logits and scratch */
+    size_t n_pages, state_pages; /* all; of a checkpoint */
+    size_t quota;                /* pages; SIZE_MAX: none */
+    size_t limit, fixed;         /* bytes: all; and arrays, logits and scratch */
     ledger *ledger;
 
     /* Of the thread. Arrays are sized once. */

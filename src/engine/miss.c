@@ -136,7 +136,10 @@ void miss_respell(engine *e, request *r) {
         while (same < n_out && out[same] == o->prompt[same]) same++;
         if (rest <= room - n_out) {
             memcpy(out + n_out, o->prompt + n_in, rest * sizeof *out);
-            if (request_set_prompt(r, out, n_out + rest)) r->usage.respelled = n_in - same;
+            if (request_set_prompt(r, out, n_out + rest)) {
+                request_move_marks(r, same, n_in, n_out);
+                r->usage.respelled = n_in - same;
+            }
         }
     }
     mem_free(out);

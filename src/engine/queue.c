@@ -132,6 +132,7 @@ static void end_chain(engine *e, sequence *s) {
     bool failed = r->error || !s->chain;
     carry_end(s);
     if (!failed && r->public) r->error = public_add(e, r, &s->chain);
+    if (!failed && s->choice == 0 && !r->opts.no_store) pin_add_breakpoints(e, s);
     if (!failed && r->opts.pin > 0 && s->choice == 0) pin_add(e, s);
     if (!s->chain) return;
     chain_keep_until(s->chain, keep_until(r, clock_now()));

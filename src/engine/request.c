@@ -16,7 +16,7 @@ static size_t cost_of(const engine *e, const icp_request_opts *o) {
     size += (o->n_prompt + o->n_stop_tokens) * sizeof(int32_t) + o->n_bias * sizeof *o->bias;
     for (size_t i = 0; i < o->n_stop; i++)
         size += A_STOP_BYTE * (strlen(o->stop[i]) + 1) + 3 * AN_ALLOCATION;
-    size += e->limits.n_adapters * sizeof *o->adapter_scales;
+    size += e->limits.n_adapters * sizeof *o->adapter_scales + o->n_marks * sizeof *o->marks;
     for (size_t i = 0; i < o->n_bans; i++)
         size += sizeof *o->bans + o->bans[i].n * sizeof(int32_t) + AN_ALLOCATION;
     size += (o->tenant ? strlen(o->tenant) : 0) + (o->salt ? strlen(o->salt) : 0);
@@ -189,6 +189,19 @@ bool request_set_prompt(request *r, const int32_t *prompt, size_t n) {
     o->n_prompt = n;
     for (int i = 0; i < o->n; i++) set_limits(r, &r->seq[i]);
     return true;
+}
+
+/* Within the tokens that changed nobody knows where a mark stands: before them is safe. */
+void request_move_marks(request *r, size_t same, size_t n_in, size_t n_out) {
+    icp_request_opts *o = &r->opts;
+    icp_mark *mark = (icp_mark *)o->marks; /* the request's own copy */
+    size_t n = 0;
+    for (size_t i = 0; i < o->n_marks; i++) {
+        size_t at = mark[i].position;
+        at = at >= n_in ? at - n_in + n_out : MIN(at, same);
+        if (at > 0) mark[n++] = (icp_mark){at, mark[i].ttl};
+    }
+    o->n_marks = n;
 }
 
 /* Tells the thread of what has changed. */

@@ -120,6 +120,21 @@ static int check_seconds(const char *name, double value, icp_error *err) {
     return error_set(err, ICP_EINVALID, "%s is %g seconds; it must not be negative", name, value);
 }
 
+static int check_marks(const icp_request_opts *o, icp_error *err) {
+    if (o->n_marks > ICP_MAX_MARKS)
+        return error_set(err, ICP_EINVALID, "%zu marks; at most %d are allowed", o->n_marks,
+                         ICP_MAX_MARKS);
+    for (size_t i = 0; i < o->n_marks; i++) {
+        const icp_mark *mark = &o->marks[i];
+        size_t least = i ? mark[-1].position : 1;
+        if (mark->position < least || mark->position > o->n_prompt)
+            return error_set(err, ICP_EINVALID, "mark %zu is at %zu; it must be %zu to %zu", i,
+                             mark->position, least, o->n_prompt);
+        TRY(check_seconds("a breakpoint's ttl", mark->ttl, err));
+    }
+    return 0;
+}
+
 static int check_name(const char *what, const char *name, icp_error *err) {
     if (!name || strlen(name) <= LONGEST_NAME) return 0;
     return error_set(err, ICP_ELIMIT, "the %s has %zu bytes; at most %d are allowed", what,
@@ -156,6 +171,7 @@ int request_check(const icp_request_opts *o, const request_limits *limits, icp_e
     TRY(check_adapters(o, limits->n_adapters, err));
     TRY(check_seconds("ttl", o->ttl, err));
     TRY(check_seconds("pin", o->pin, err));
+    TRY(check_marks(o, err));
     TRY(check_name("tenant", o->tenant, err));
     return check_name("cache salt", o->salt, err);
 }
@@ -193,6 +209,7 @@ int request_copy_opts(const icp_request_opts *from, arena *memory, icp_request_o
     TRY(keep(memory, &to->stop_tokens, to->n_stop_tokens, sizeof *to->stop_tokens));
     TRY(keep(memory, &to->bias, to->n_bias, sizeof *to->bias));
     TRY(keep_bans(memory, to));
+    TRY(keep(memory, &to->marks, to->n_marks, sizeof *to->marks));
     TRY(keep_name(memory, &to->tenant));
     TRY(keep_name(memory, &to->salt));
     if (to->adapter_scales)

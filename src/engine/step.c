@@ -6,7 +6,7 @@
  *       └─────────────────────────────────────────────────────┘
  *
  * The loop ends: each turn admits (up to max_running), or preempts (after which nothing is admitted
- * in this step), or makes some hit longer. */
+ * in this step), or gives up what a breakpoint holds, or makes some hit longer. */
 #include "engine_internal.h"
 
 /* ---- planning ------------------------------------------------------------------------------- */
@@ -32,7 +32,7 @@ static sched_seq describe(const sequence *s) {
                        .hit_limit = hit_limit(s),
                        .rows_from = s->rows_from,
                        .whole = !model_get_info(r->engine->model)->causal,
-                       .stop = s->chain ? chain_branch(s->chain) : 0,
+                       .stop = s->state ? carry_stop(s) : 0,
                        /* a sequence without a namespace has one of its own */
                        .space = r->space ? (uintptr_t)r->space : (uintptr_t)s};
 }
@@ -139,6 +139,33 @@ static int chunk_mixed(const engine *e) {
     return sched_chunk(&e->pace, ENGINE_PAUSE_SHARE * e->max_pause, ENGINE_CHUNK_LEAST, e->chunk);
 }
 
+/* What breakpoints hold is the first to go when requests lack pages: those of s's tenant, or when
+ * all pages are short, anybody's. */
+static bool make_way(engine *e, const sequence *s) {
+    size_t needed = s->n_tokens / CACHE_PAGE + 1;
+    bool anybody = e->quota == SIZE_MAX || cache_obtainable(e->cache, NULL) < needed;
+    return pin_yield_breakpoint(e, anybody ? NULL : s->request->tenant);
+}
+
+/* Whether running sequence i stands still for want of a page. */
+static bool starves(const engine *e, int i) {
+    const sequence *s = e->running[i];
+    const request *r = s->request;
+    if (e->items[i].n_tokens > 0 || e->items[i].owner >= 0) return false;
+    if (ready(s) < chain_n_pages(s->chain) * CACHE_PAGE) return false;
+    bool over_quota = r->space && !r->public && e->tenants[r->tenant->slot].pages == 0;
+    return over_quota || cache_obtainable(e->cache, NULL) < (size_t)e->n_running;
+}
+
+/* Whether the plan is better without what a breakpoint held. picked: who might have been admitted.
+ */
+static bool make_way_for_all(engine *e, int picked) {
+    if (picked >= 0 && make_way(e, e->candidates[picked])) return true;
+    for (int i = 0; i < e->n_running; i++)
+        if (starves(e, i) && make_way(e, e->running[i])) return true;
+    return false;
+}
+
 static void plan(engine *e) {
     bool admitting = true;
     e->n_plans++;
@@ -166,11 +193,12 @@ static void plan(engine *e) {
             admitting = admit(e, picked);
             break;
         case SCHED_PREEMPT:
+            if (make_way(e, e->running[victim])) break;
             queue_preempt(e, victim);
             admitting = false;
             break;
         case SCHED_RUN:
-            if (!match_more(e)) return;
+            if (!make_way_for_all(e, picked) && !match_more(e)) return;
         }
     }
 }

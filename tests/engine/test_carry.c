@@ -98,6 +98,56 @@ static void test_branches(void **unused) {
     bed_close(&b);
 }
 
+static icp_request_opts with_marks(icp_request_opts o, const icp_mark *marks, size_t n) {
+    o.marks = marks;
+    o.n_marks = n;
+    return o;
+}
+
+/* A conversation that comes as a whole: whoever writes one of its messages anew finds all before
+ * it. Old messages only when there is memory that nobody needs. */
+static void test_messages(void **unused) {
+    enum { LEN = 6000, N = 5 };
+    static const icp_mark ends[N] = {{1000, 0}, {2500, 0}, {4003, 0}, {5500, 0}, {5930, 0}};
+    static int32_t prompt[LEN], edited[LEN];
+    for (int chunk = 0; chunk <= 100; chunk += 100) {
+        bed b;
+        bed_open_carrying(&b, (engine_opts){.cache_limit = ROOMY, .chunk = chunk}, LARGE);
+        bed_prompt(prompt, LEN, 0, 1);
+        icp_request_opts o = with_marks(bed_greedy(prompt, LEN, 1), ends, N);
+        assert_int_equal(run(&b, o).cached_tokens, 0);
+        assert_int_equal(stats(&b).preemptions, 0);
+        for (size_t i = N; i-- > 0;) {
+            memcpy(edited, prompt, sizeof prompt);
+            for (size_t k = ends[i].position; k < LEN; k++)
+                edited[k] = BED_WORDS + (int32_t)((k + i) % 7);
+            icp_request_opts again = bed_greedy(edited, ends[i].position + 150, 1);
+            assert_int_equal(run(&b, again).cached_tokens, edge(ends[i].position));
+        }
+        bed_close(&b);
+    }
+}
+
+/* However many marks there are, the states that push others out are few. */
+static void test_states_of_messages_are_few(void **unused) {
+    enum { LEN = 6000, STATE_PAGES = 3 };
+    static int32_t prompt[LEN];
+    icp_mark ends[ICP_MAX_MARKS];
+    for (size_t i = 0; i < ICP_MAX_MARKS; i++) ends[i] = (icp_mark){180 * (i + 1), 0};
+    bed b;
+    bed_open_carrying(&b, (engine_opts){.cache_limit = BED_SMALL + (2 << 20)}, LARGE);
+    icp_stats before = stats(&b);
+    bed_prompt(prompt, LEN, 0, 1);
+    size_t fits = MIN((size_t)LEN, (before.pages - 5 * STATE_PAGES) * EDGE);
+    size_t n = 0;
+    while (n < ICP_MAX_MARKS && ends[n].position < fits) n++;
+    run(&b, with_marks(bed_greedy(prompt, fits, 1), ends, n));
+    assert_true(n > 8);
+    assert_true(stats(&b).checkpoints <= 5);
+    assert_int_equal(stats(&b).pages_used, 0);
+    bed_close(&b);
+}
+
 static void test_limits_of_a_request(void **unused) {
     enum { LEN = 300 };
     int32_t prompt[LEN];
@@ -194,7 +244,16 @@ static size_t draw(size_t below) {
     return (size_t)(random_next(&seed) >> 33) % below;
 }
 
+static size_t draw_marks(icp_mark *marks, size_t most, size_t n_prompt) {
+    static const double ttl[] = {0, 0, 0.001, 1000};
+    size_t n = 0;
+    for (size_t at = 1 + draw(200); n < most && at <= n_prompt; at += draw(200))
+        marks[n++] = (icp_mark){at, ttl[draw(COUNT_OF(ttl))]};
+    return n;
+}
+
 static void begin_turn(bed *b, talk *t, size_t room) {
+    icp_mark marks[6];
     size_t add = 1 + draw(150);
     if (t->n + add > room) t->n = 10; /* another one that begins like it */
     for (size_t i = 0; i < add; i++) t->tokens[t->n++] = BED_WORDS + (int32_t)draw(40);
@@ -204,6 +263,8 @@ static void begin_turn(bed *b, talk *t, size_t room) {
     o.no_store = draw(10) == 0;
     o.pin = draw(10) == 0 ? INFINITY : 0;
     o.session_end = draw(10) == 0;
+    o.marks = marks;
+    o.n_marks = draw_marks(marks, COUNT_OF(marks), t->n);
     bed_expect(&o, 0, &t->want);
     t->r = bed_submit(b, &o);
     if (draw(6) == 0) request_cancel(t->r);
@@ -299,6 +360,21 @@ static void test_pins_keep_states(void **unused) {
     bed_close(&b);
 }
 
+static void test_breakpoints_keep_states(void **unused) {
+    enum { LEN = 400 };
+    static const icp_mark marks[] = {{200, 1000}, {290, 0}};
+    int32_t prompt[LEN];
+    bed b;
+    bed_open_carrying(&b, (engine_opts){.cache_limit = 2 << 20}, LARGE);
+    bed_prompt(prompt, LEN, 0, 1);
+    run(&b, with_marks(bed_greedy(prompt, 300, 0), marks, 2));
+    assert_int_equal(stats(&b).pins, 1);
+    flood(&b, 100, 40);
+    assert_true(stats(&b).evictions > 0);
+    assert_int_equal(run(&b, bed_greedy(prompt, LEN, 1)).cached_tokens, edge(200));
+    bed_close(&b);
+}
+
 static void test_public_prefix(void **unused) {
     enum { LEN = 300, PUBLIC = 150 };
     int32_t prompt[LEN];
@@ -338,6 +414,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_next_turn),
         cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_states_of_messages_are_few),
+        cmocka_unit_test(test_breakpoints_keep_states),
         cmocka_unit_test(test_limits_of_a_request),
         cmocka_unit_test(test_herd),
         cmocka_unit_test(test_completions_share_their_prompt),

@@ -185,6 +185,135 @@ static void test_pins(void **unused) {
     bed_close(&b);
 }
 
+static icp_request_opts marked(icp_request_opts o, const icp_mark *marks, size_t n) {
+    o.marks = marks;
+    o.n_marks = n;
+    return o;
+}
+
+/* What is before a breakpoint stays for its time, and nothing behind it. */
+static void test_breakpoints(void **unused) {
+    static const icp_mark late = {130, 1000}, soon = {130, 0.01};
+    bed b;
+    bed_open(&b, (engine_opts){.cache_limit = BED_SMALL + 27000});
+    size_t room = stats(&b).pages * CACHE_PAGE;
+    int32_t prompt[FAKE_CTX];
+    bed_prompt(prompt, room, 0, 1);
+    icp_request_opts o = bed_greedy(prompt, 300, 1), secret = marked(o, &late, 1);
+    secret.no_store = true;
+    cached(&b, secret);
+    assert_int_equal(stats(&b).pins, 0);
+    cached(&b, marked(o, &late, 1));
+    cached(&b, marked(o, &late, 1)); /* held once, however often that is wanted */
+    assert_int_equal(stats(&b).pins, 1);
+    assert_int_equal(stats(&b).pinned_pages, 2);
+    cached(&b, marked(o, &soon, 1)); /* held longer already */
+    assert_int_equal(stats(&b).pins, 1);
+    flood(&b, "", 100, 30);
+    assert_int_equal(why(&b, o).cached_tokens, 128);
+    icp_request_opts big = bed_greedy(prompt, room - 1, 1); /* needs every page */
+    big.salt = "other";
+    cached(&b, big);
+    assert_int_equal(stats(&b).pins_yielded, 1);
+    assert_int_equal(stats(&b).pins, 0);
+    cached(&b, marked(o, &soon, 1));
+    while (stats(&b).pins > 0) sched_yield();
+    engine_drop(b.engine, "");
+    cached(&b, marked(o, &late, 1));
+    engine_drop(b.engine, "");
+    assert_int_equal(why(&b, o).cached_tokens, 0);
+    assert_int_equal(stats(&b).pages_free, stats(&b).pages);
+    bed_close(&b);
+}
+
+/* A breakpoint's time is its own; a pin is more than any. */
+static void test_breakpoints_and_other_wishes(void **unused) {
+    static const icp_mark marks[] = {{70, 3000}, {140, 2000}, {210, 2500}};
+    bed b;
+    int32_t prompt[300];
+    bed_open(&b, (engine_opts){0});
+    bed_prompt(prompt, 300, 0, 1);
+    icp_request_opts o = bed_greedy(prompt, 300, 1), brief = marked(o, marks, 3);
+    brief.ttl = 0.02;
+    cached(&b, brief);
+    assert_int_equal(stats(&b).pins, 2); /* what the last one covers needs no other */
+    icp_usage u;
+    do u = why(&b, o);
+    while (u.cached_tokens > 192);
+    assert_int_equal(u.cached_tokens, 192);
+    assert_int_equal(u.why.reason, ICP_MISS_EXPIRED);
+    icp_cache_list list;
+    assert_int_equal(engine_list(b.engine, "", 10, &list), 0);
+    assert_true(list.node[0].ttl_s > 2000 && list.node[0].ttl_s < 3001);
+    mem_free(list.node);
+    icp_request_opts pin = bed_greedy(prompt, 300, 0);
+    pin.pin = 1; /* shorter than the breakpoints */
+    cached(&b, pin);
+    assert_int_equal(stats(&b).pins, 3);
+    pin.pin = INFINITY; /* it takes the place of all */
+    cached(&b, pin);
+    assert_int_equal(stats(&b).pins, 1);
+    cached(&b, marked(o, marks, 3));
+    assert_int_equal(stats(&b).pins, 1);
+    bed_close(&b);
+}
+
+/* They have half of the pages, or of a quota; the oldest go. */
+static void hold_many(size_t quota) {
+    enum { N = 40 };
+    static const icp_mark mark = {200, 1000};
+    bed b;
+    int32_t prompt[300];
+    bed_open(&b, (engine_opts){.cache_limit = BED_SMALL + (1 << 16), .tenant_quota = quota});
+    size_t most = stats(&b).pages / 2;
+    for (unsigned i = 0; i < N; i++) {
+        bed_prompt(prompt, 300, 0, i);
+        cached(&b, marked(bed_greedy(prompt, 300, 1), &mark, 1));
+        assert_true(stats(&b).pinned_pages <= (quota ? MIN(most, quota / 2 / 512) : most));
+    }
+    assert_true(stats(&b).pins > 1);
+    for (unsigned i = N - (unsigned)stats(&b).pins; i < N; i++) {
+        bed_prompt(prompt, 300, 0, i);
+        assert_true(why(&b, bed_greedy(prompt, 300, 1)).cached_tokens >= 192);
+    }
+    bed_close(&b);
+}
+
+static void test_breakpoints_have_a_share(void **unused) {
+    hold_many(0);
+    hold_many(30 * 512);
+}
+
+/* Nobody waits for pages that breakpoints hold, and nobody is preempted for them. */
+static void test_breakpoints_give_way(void **unused) {
+    static const icp_mark mark = {256, 1000};
+    bed b;
+    bed_open(&b, (engine_opts){.cache_limit = BED_SMALL + (1 << 16)});
+    size_t pages = stats(&b).pages, n = (pages / 2 - 2) * CACHE_PAGE;
+    int32_t prompt[FAKE_CTX];
+    for (unsigned i = 0; i < 30; i++) {
+        bed_prompt(prompt, 300, 0, i);
+        cached(&b, marked(bed_greedy(prompt, 300, 1), &mark, 1));
+    }
+    assert_in_range(stats(&b).pinned_pages, pages / 2 - 4, pages / 2);
+    fake_model_stop(b.model);
+    request *r[2];
+    for (unsigned i = 0; i < 2; i++) {
+        bed_prompt(prompt, n, 0, 100 + i);
+        icp_request_opts o = bed_greedy(prompt, n, 60);
+        r[i] = bed_submit(&b, &o);
+    }
+    fake_model_go(b.model);
+    for (int i = 0; i < 2; i++) {
+        result got = bed_finish(&r[i], 1);
+        assert_int_equal(got.error, 0);
+        result_fini(&got);
+    }
+    assert_int_equal(stats(&b).preemptions, 0);
+    assert_true(stats(&b).pins_yielded > 0);
+    bed_close(&b);
+}
+
 /* ---- walls ------------------------------------------------------------------------------------
  */
 
@@ -596,6 +725,10 @@ int main(void) {
                                        cmocka_unit_test(test_owner_is_preempted),
                                        cmocka_unit_test(test_wishes),
                                        cmocka_unit_test(test_pins),
+                                       cmocka_unit_test(test_breakpoints),
+                                       cmocka_unit_test(test_breakpoints_and_other_wishes),
+                                       cmocka_unit_test(test_breakpoints_have_a_share),
+                                       cmocka_unit_test(test_breakpoints_give_way),
                                        cmocka_unit_test(test_tenants_learn_nothing),
                                        cmocka_unit_test(test_public_prefix),
                                        cmocka_unit_test(test_quotas),
