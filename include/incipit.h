@@ -95,6 +95,11 @@ typedef struct icp_tokens { /* zero-initialise; freed by icp_tokens_free */
 } icp_tokens;
 void icp_tokens_free(icp_tokens *t);
 
+typedef struct icp_marks {
+    icp_mark at[ICP_MAX_MARKS];
+    size_t n;
+} icp_marks;
+
 /* special: find special tokens in text; bos: put BOS (EOS) around where the vocabulary asks. */
 int icp_tokenize(const icp_model *m, const char *text, size_t len, bool special, bool bos,
                  icp_tokens *out, icp_error *err);
@@ -115,9 +120,13 @@ int32_t icp_token_eos(const icp_model *m);
  * the model's template wants, rendered with it (ICP_EUNSUPPORTED without one), and tokenized so
  * that only the template's own bytes can become special tokens. text (may be NULL): the rendered
  * prompt, NUL-terminated, icp_free. ICP_EFORMAT: a call's arguments are no JSON object;
- * ICP_EINVALID: the template raised; err has its message. */
-int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
-                      icp_error *err);
+ * ICP_EINVALID: the template raised; err has its message.
+ *   A message may have `breakpoints`, an ascending list of pairs [bytes of its content, ttl in
+ * seconds], and a tool a `breakpoint`, its ttl: they are not rendered, and the last four count.
+ * marks (may be NULL): where these stand among the tokens, and where messages end if the model has
+ * use for that; what the tokenizer or the template changed beyond recognition is left out. */
+int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, icp_marks *marks,
+                      char **text, icp_error *err);
 /* Renders such a chat, which may have bos_token and eos_token too, with any template; text as
  * above. */
 int icp_template_render(const char *source, size_t len, const char *chat_json, char **text,

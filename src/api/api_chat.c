@@ -66,11 +66,12 @@ static const char *print(json_object *o) {
                                           JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
 }
 
-static int render(const jinja *j, json_object *vars, json_object *trusted, jinja_text *out,
-                  icp_error *err) {
+static int render(const jinja *j, json_object *vars, json_object *trusted, bool marked,
+                  jinja_text *out, icp_error *err) {
+    const jinja_opts opts = {.marked = marked};
     const char *a = print(vars), *b = print(trusted);
     if (!a || !b) return error_set(err, ICP_ENOMEM, "out of memory");
-    return jinja_render(j, a, b, (int64_t)time(NULL), NULL, out, err);
+    return jinja_render(j, a, b, (int64_t)time(NULL), &opts, out, err);
 }
 
 static void trust_token(const icp_model *m, json_object *trusted, const char *name, int32_t id) {
@@ -78,16 +79,16 @@ static void trust_token(const icp_model *m, json_object *trusted, const char *na
     json_object_object_add(trusted, name, json_object_new_string_len(text.data, (int)text.len));
 }
 
-static int render_model(const icp_model *m, json_object *vars, json_object *trusted,
+static int render_model(const icp_model *m, json_object *vars, json_object *trusted, bool marked,
                         jinja_text *out, icp_error *err) {
     trust_token(m, trusted, "bos_token", tokenizer_bos(m->tok));
     trust_token(m, trusted, "eos_token", tokenizer_eos(m->tok));
-    return render(m->chat, vars, trusted, out, err);
+    return render(m->chat, vars, trusted, marked, out, err);
 }
 
 static int render_probe(void *arg, json_object *vars, jinja_text *out) {
     json_object *trusted = json_object_new_object();
-    int rc = trusted ? render_model(arg, vars, trusted, out, NULL) : ICP_ENOMEM;
+    int rc = trusted ? render_model(arg, vars, trusted, false, out, NULL) : ICP_ENOMEM;
     json_object_put(trusted);
     return rc;
 }
@@ -103,8 +104,14 @@ const icp_chat_caps *icp_model_chat_caps(const icp_model *m) {
     return &m->caps;
 }
 
-int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
-                      icp_error *err) {
+/* Only states need to know where messages end. */
+static bool has_state(const icp_model *m) {
+    return m->model && model_get_info(m->model)->state_size > 0;
+}
+
+int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, icp_marks *marks,
+                      char **text, icp_error *err) {
+    if (marks) marks->n = 0;
     if (!m->chat)
         return m->template_source
                    ? error_set(err, ICP_EUNSUPPORTED,
@@ -113,12 +120,19 @@ int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out
                    : error_set(err, ICP_EUNSUPPORTED, "the model has no chat template");
     json_object *vars = NULL, *trusted = NULL;
     jinja_text prompt = {0};
+    chat_marks found;
     int rc = split_chat(chat_json, &vars, &trusted, err);
+    if (rc == 0 && chat_marks_put(vars, chat_json, marks && has_state(m), &found) < 0)
+        rc = error_set(err, ICP_ENOMEM, "out of memory");
     if (rc == 0) rc = chat_input_adapt(&m->caps, vars, err);
-    if (rc == 0) rc = render_model(m, vars, trusted, &prompt, err);
+    if (rc == 0) rc = render_model(m, vars, trusted, found.n > 0, &prompt, err);
     if (rc == 0)
         rc = api_encode(m, prompt.text.data, prompt.text.len, (const uint8_t *)prompt.origin.data,
                         0, out, err);
+    if (rc == 0 && marks && found.n) {
+        chat_marks_find(&found, &prompt);
+        api_place_marks(m, &prompt.text, out, &found, marks);
+    }
     if (rc == 0 && text) {
         *text = prompt.text.data;
         prompt.text = (buf){0};
@@ -136,7 +150,7 @@ int icp_template_render(const char *source, size_t len, const char *chat_json, c
     jinja *j;
     TRY(jinja_open(source, len, &j, err));
     int rc = split_chat(chat_json, &vars, &trusted, err);
-    if (rc == 0) rc = render(j, vars, trusted, &prompt, err);
+    if (rc == 0) rc = render(j, vars, trusted, false, &prompt, err);
     if (rc == 0) {
         buf_puts(&prompt.text, "");
         *text = prompt.text.data;

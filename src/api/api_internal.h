@@ -46,6 +46,9 @@ void api_free_grammars(icp_model *m);
 int api_open_rank_template(icp_model *m, const gguf *g, icp_error *err);
 /* Whether text[len] is a special token of the model (arg). */
 bool api_is_special(void *arg, const char *text, size_t len);
+/* The tokens at whose ends marks of the text stand, as far as the tokens spell it (api_marks.c). */
+void api_place_marks(const icp_model *m, const buf *text, const icp_tokens *ids,
+                     const chat_marks *marks, icp_marks *out);
 /* Sets style and caps, from the template. ICP_ENOMEM. */
 int api_probe_chat(icp_model *m);
 

@@ -56,8 +56,9 @@ static int render(const chat *c, icp_tokens *out, icp_error *err) {
     json_object *vars = json_object_new_object();
     json_object_object_add(vars, "messages", json_object_get(c->messages));
     json_object_object_add(vars, "add_generation_prompt", json_object_new_boolean(1));
-    int rc = icp_chat_tokenize(
-        c->model, json_object_to_json_string_ext(vars, JSON_C_TO_STRING_PLAIN), out, NULL, err);
+    int rc =
+        icp_chat_tokenize(c->model, json_object_to_json_string_ext(vars, JSON_C_TO_STRING_PLAIN),
+                          out, NULL, NULL, err);
     json_object_put(vars);
     return rc;
 }

@@ -81,7 +81,7 @@ static int render_model(const model_options *o, const char *chat, char **out, si
     icp_model *m = NULL;
     icp_tokens ids = {0};
     int rc = cli_open_model(o, true, &m, err);
-    if (rc == 0) rc = icp_chat_tokenize(m, chat, &ids, out, err);
+    if (rc == 0) rc = icp_chat_tokenize(m, chat, &ids, NULL, out, err);
     if (rc == 0) *len = strlen(*out);
     icp_tokens_free(&ids);
     icp_model_close(&m);

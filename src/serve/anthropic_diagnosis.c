@@ -3,9 +3,9 @@
  *
  *   store[msg_…]  {"prompt":1234,"parts":["other","tools","system","message",…]}
  *
- * A request with `diagnostics` leaves a hash of each part of its chat body, which holds neither
- * cache_control nor the labels of clients. The next request names it and is compared part by part:
- * the first one that differs is the reason. Nothing is a reason unless tokens were missed by it. */
+ * A request with `diagnostics` leaves a hash of each part of its chat body, without breakpoints;
+ * the labels of clients are not in it. The next request names it and is compared part by part: the
+ * first one that differs is the reason. Nothing is a reason unless tokens were missed by it. */
 #include <string.h>
 #include <xxhash.h>
 
@@ -24,6 +24,24 @@ static void add_hash(json_object *parts, json_object *value) {
     const char *text = value ? json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN) : NULL;
     uint64_t hash = text ? XXH3_64bits(text, strlen(text)) : 0;
     json_object_array_add(parts, json_object_new_int64((int64_t)(hash >> 1)));
+}
+
+/* Breakpoints move from turn to turn: tools, or parts of a message, as they are without. */
+static json_object *without_breakpoints(json_object *value) {
+    json_object *copy = NULL;
+    if (!value || json_object_deep_copy(value, &copy, NULL) < 0) return NULL;
+    bool list = json_object_is_type(copy, json_type_array);
+    json_object *parts = list ? copy : field_get(copy, "content");
+    for (size_t i = 0;
+         json_object_is_type(parts, json_type_array) && i < json_object_array_length(parts); i++)
+        json_object_object_del(json_object_array_get_idx(parts, i), "prompt_cache_breakpoint");
+    return copy;
+}
+
+static void add_part(json_object *parts, json_object *value) {
+    json_object *plain = without_breakpoints(value);
+    add_hash(parts, plain);
+    json_object_put(plain);
 }
 
 static bool is_system(json_object *message) {
@@ -46,10 +64,10 @@ static json_object *hash_parts(json_object *chat) {
     if (!parts) return NULL;
     size_t at = 0, n = json_object_array_length(messages);
     add_other(parts, chat);
-    add_hash(parts, field_get(chat, "tools"));
+    add_part(parts, field_get(chat, "tools"));
     bool system = n && is_system(json_object_array_get_idx(messages, 0));
-    add_hash(parts, system ? json_object_array_get_idx(messages, at++) : NULL);
-    for (; at < n; at++) add_hash(parts, json_object_array_get_idx(messages, at));
+    add_part(parts, system ? json_object_array_get_idx(messages, at++) : NULL);
+    for (; at < n; at++) add_part(parts, json_object_array_get_idx(messages, at));
     return parts;
 }
 

@@ -12,19 +12,39 @@ static void put_fresh(buf *out, const char *before, const item *i) {
     put_json_string(out, i->text.data + i->sent, i->text.len - i->sent);
 }
 
-/* Here what was cached does not count as input. */
-static void put_tokens(buf *out, size_t n_prompt, size_t n_cached, size_t n_output) {
+/* Tokens that were computed and stand before breakpoints, of up to five minutes and of longer ones.
+ * Where the engine has found another spelling of the prompt's beginning, they moved with it. */
+static void count_created(const generation *g, size_t n_prompt, size_t n_cached,
+                          size_t created[2]) {
+    const icp_request_opts *o = &g->opts.request;
+    size_t from = n_cached, n_sent = g->prompts[0].ids.n;
+    created[0] = created[1] = 0;
+    for (size_t i = 0; !o->no_store && !o->no_cache && i < g->marks.n; i++) {
+        const icp_mark *mark = &g->marks.at[i];
+        size_t at = mark->position + n_prompt - MIN(n_sent, mark->position + n_prompt);
+        if (mark->ttl == 0 || at <= from) continue;
+        created[mark->ttl > CACHE_CONTROL->ttl] += at - from;
+        from = at;
+    }
+}
+
+/* Input is only what was neither cached nor is before a breakpoint. */
+static void put_tokens(const generation *g, buf *out, size_t n_prompt, size_t n_cached,
+                       size_t n_output) {
+    size_t created[2];
+    count_created(g, n_prompt, n_cached, created);
     buf_printf(out,
-               "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":0,"
+               "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":%zu,"
                "\"cache_read_input_tokens\":%zu,\"cache_creation\":{"
-               "\"ephemeral_5m_input_tokens\":0,\"ephemeral_1h_input_tokens\":0},"
+               "\"ephemeral_5m_input_tokens\":%zu,\"ephemeral_1h_input_tokens\":%zu},"
                "\"output_tokens\":%zu",
-               n_prompt - n_cached, n_cached, n_output);
+               n_prompt - n_cached - created[0] - created[1], created[0] + created[1], n_cached,
+               created[0], created[1], n_output);
 }
 
 static void put_final_tokens(const generation *g, buf *out) {
     const icp_usage *u = &g->usage;
-    put_tokens(out, u->prompt_tokens, u->cached_tokens, u->completion_tokens);
+    put_tokens(g, out, u->prompt_tokens, u->cached_tokens, u->completion_tokens);
 }
 
 static void put_stop(const generation *g, buf *out, const choice *c) {
@@ -88,7 +108,7 @@ static void begin_message(generation *g, const prompt *p) {
     buf_puts(out, "{\"type\":\"message_start\",\"message\":");
     put_head(g, out);
     buf_puts(out, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-    put_tokens(out, p->n_tokens, p->n_cached, 0);
+    put_tokens(g, out, p->n_tokens, p->n_cached, 0);
     buf_putc(out, '}');
     put_diagnosis(g, out, p->n_cached);
     buf_puts(out, "}}");
@@ -227,7 +247,7 @@ void messages_start(call *c, json_object *body) {
 void count_tokens_reply(call *c, json_object *body) {
     icp_tokens ids = {0};
     json_object *chat = anthropic_chat(body, true, &c->reply);
-    if (chat && chat_tokenize(c, chat, &ids, NULL)) {
+    if (chat && chat_tokenize(c, chat, &ids, NULL, NULL)) {
         buf_printf(&c->reply.body, "{\"input_tokens\":%zu}", ids.n);
         c->reply.status = 200;
     }

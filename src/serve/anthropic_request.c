@@ -11,6 +11,37 @@
 #include "anthropic.h"
 #include "chat_build.h"
 
+/* ---- cache_control ---------------------------------------------------------------------------
+ */
+
+/* That of a block, or of the body, as a breakpoint, which is a new reference; NULL: it has none. */
+static json_object *breakpoint_of(json_object *block) {
+    json_object *control = field_get(block, "cache_control");
+    if (!control || !json_object_is_type(control, json_type_object)) return NULL;
+    json_object *breakpoint = json_object_new_object(), *ttl = field_get(control, "ttl");
+    add_string(breakpoint, "mode", "explicit");
+    json_object_object_add(breakpoint, "ttl",
+                           ttl ? json_object_get(ttl) : json_object_new_double(CACHE_CONTROL->ttl));
+    return breakpoint;
+}
+
+static void add_marked_text(json_object *message, json_object *text, json_object *block) {
+    json_object *breakpoint = breakpoint_of(block);
+    add_text_part(message, text, breakpoint);
+    json_object_put(breakpoint);
+}
+
+/* The last text of a message gets the breakpoint of what comes at its end. */
+static void mark_message(json_object *message, json_object *block) {
+    json_object *content = field_get(message, "content"), *breakpoint = breakpoint_of(block);
+    size_t n =
+        json_object_is_type(content, json_type_array) ? json_object_array_length(content) : 0;
+    if (breakpoint && n)
+        json_object_object_add(json_object_array_get_idx(content, n - 1), "prompt_cache_breakpoint",
+                               json_object_get(breakpoint));
+    json_object_put(breakpoint);
+}
+
 /* ---- system ---------------------------------------------------------------------------------- */
 
 /* Lines that name the client and its session would make every session's prompt another one. */
@@ -29,15 +60,16 @@ static json_object *without_labels(json_object *text) {
     return rest;
 }
 
-static bool add_system_text(json_object *message, json_object *text, const char *param,
-                            reply *error) {
+/* block: that has the text, if it stands in one. */
+static bool add_system_text(json_object *message, json_object *text, json_object *block,
+                            const char *param, reply *error) {
     if (!text || !json_object_is_type(text, json_type_string)) {
         reply_error(error, 400, "invalid_type", param,
                     "Invalid value for '%s': expected a string or a list of text blocks.", param);
         return false;
     }
     json_object *rest = without_labels(text);
-    if (json_object_get_string_len(rest) > 0) add_text_part(message, rest);
+    if (json_object_get_string_len(rest) > 0) add_marked_text(message, rest, block);
     json_object_put(rest);
     return true;
 }
@@ -53,11 +85,11 @@ static bool read_system(json_object *messages, json_object *system, const char *
             json_object *block = json_object_array_get_idx(system, i);
             const char *type = type_of(block, param, error);
             ok = type && !strcmp(type, "text")
-                     ? add_system_text(message, field_get(block, "text"), param, error)
-                     : add_system_text(message, NULL, param, error);
+                     ? add_system_text(message, field_get(block, "text"), block, param, error)
+                     : add_system_text(message, NULL, NULL, param, error);
         }
     } else {
-        ok = add_system_text(message, system, param, error);
+        ok = add_system_text(message, system, NULL, param, error);
     }
     if (ok && field_get(message, "content"))
         json_object_array_add(messages, json_object_get(message));
@@ -86,6 +118,8 @@ static bool read_result(json_object *messages, json_object *block, const char *p
     json_object_object_add(message, "tool_call_id", json_object_get(id));
     if (!content) {
         add_string(message, "content", "");
+    } else if (json_object_is_type(content, json_type_string)) {
+        add_text_part(message, content, NULL);
     } else if (!json_object_is_type(content, json_type_array)) {
         json_object_object_add(message, "content", json_object_get(content));
     } else {
@@ -97,9 +131,10 @@ static bool read_result(json_object *messages, json_object *block, const char *p
             if (strcmp(type, "text") != 0) return refuse_block(type, param, error);
             json_object *text = member_of(part, param, "text", json_type_string, error);
             if (!text) return false;
-            add_text_part(message, text);
+            add_marked_text(message, text, part);
         }
     }
+    mark_message(message, block);
     return true;
 }
 
@@ -116,7 +151,7 @@ static bool read_user_block(json_object *messages, json_object **open, json_obje
     json_object *text = member_of(block, param, "text", json_type_string, error);
     if (!text) return false;
     if (!*open) *open = new_message(messages, "user");
-    add_text_part(*open, text);
+    add_marked_text(*open, text, block);
     return true;
 }
 
@@ -129,6 +164,7 @@ static bool read_tool_use(json_object *message, json_object *block, const char *
     json_object *arguments = json_object_new_string(json_object_to_json_string_ext(
         input, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
     add_call(message, id, name, arguments);
+    mark_message(message, block);
     json_object_put(arguments);
     return true;
 }
@@ -146,7 +182,7 @@ static bool read_assistant_block(json_object *message, json_object *block, const
     if (thinks)
         json_object_object_add(message, "reasoning_content", json_object_get(text));
     else
-        add_text_part(message, text);
+        add_marked_text(message, text, block);
     return true;
 }
 
@@ -195,7 +231,7 @@ static bool read_message(json_object *messages, json_object *message, size_t at,
         return reply_error(error, 400, "invalid_type", param,
                            "'%s': expected a string or a list of blocks.", param),
                false;
-    json_object_object_add(new_message(messages, name), "content", json_object_get(content));
+    add_text_part(new_message(messages, name), content, NULL);
     return true;
 }
 
@@ -214,15 +250,13 @@ static bool read_messages(json_object *chat, json_object *body, reply *error) {
     for (size_t i = 0; i < n; i++)
         if (!read_message(messages, json_object_array_get_idx(list, i), i, error)) return false;
     json_object *last = json_object_array_get_idx(messages, json_object_array_length(messages) - 1);
+    mark_message(last, body);
     if (!strcmp(json_object_get_string(field_get(last, "role")), "assistant")) {
         json_object_object_add(chat, "continue_final_message", json_object_new_boolean(1));
         json_object_object_add(chat, "add_generation_prompt", json_object_new_boolean(0));
     }
     return true;
 }
-
-/* ---- cache_control ----------------------------------------------------------------------------
- */
 
 /* Checks and counts the marks of a list of blocks or tools; what else is wrong is seen elsewhere.
  */
@@ -283,7 +317,9 @@ static bool read_tools(json_object *chat, json_object *body, reply *error) {
         if (!member_of(tool, param, "name", json_type_string, error) ||
             !member_of(tool, param, "input_schema", json_type_object, error))
             return false;
-        add_tool(tools, tool, "input_schema");
+        json_object *breakpoint = breakpoint_of(tool);
+        add_tool(tools, tool, "input_schema", breakpoint);
+        json_object_put(breakpoint);
     }
     return true;
 }

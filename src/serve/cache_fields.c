@@ -1,11 +1,10 @@
 /* What a body says about the cache, and what an answer says about it.
  *
- *   prompt_cache_options    {mode, ttl, store, pin, session_end, diagnostics,
- * comparison_response_id} prompt_cache_key        accepted: prefixes are found without it
- *   prompt_cache_breakpoint, cache_control
- *                           on parts of a prompt: checked, and nothing more is needed, for the
- * whole prompt is found again and stays as long as there is room prompt_cache_diagnostics in
- * answers, when asked for: OpenAI's form, and ours inside it
+ *   prompt_cache_options      {mode, ttl, store, pin, session_end, diagnostics, …}
+ *   prompt_cache_key          accepted: prefixes are found without it
+ *   prompt_cache_breakpoint,  on parts of a prompt: the whole prompt is found again anyway; what is
+ *   cache_control             before one is held for its time
+ *   prompt_cache_diagnostics  in answers, when asked for: OpenAI's form, and ours inside it
  *
  * https://platform.openai.com/docs/guides/prompt-caching */
 #include <math.h>
@@ -101,10 +100,16 @@ bool cache_mark_read(json_object *owner, const cache_mark *mark, const char *par
         reply_error(error, 400, "invalid_value", where,
                     "Invalid value for '%s': expected an object whose '%s' is \"%s\".", where,
                     mark->kind_name, mark->kind);
-    else if (ttl && !(read_seconds(ttl) > 0))
+    else if (ttl && !(read_seconds(ttl) > 0 && isfinite(read_seconds(ttl))))
         reply_error(error, 400, "invalid_value", where,
                     "Invalid value for '%s.ttl': expected a string like \"1h\".", where);
     return !error->status;
+}
+
+double cache_mark_ttl(json_object *owner, const cache_mark *mark) {
+    json_object *value = field_get(owner, mark->name);
+    json_object *ttl = value ? field_get(value, "ttl") : NULL;
+    return !value ? 0 : ttl ? read_seconds(ttl) : mark->ttl;
 }
 
 /* ---- out ------------------------------------------------------------------------------------- */

@@ -97,7 +97,7 @@ static bool read_prompt(call *c, json_object *body, icp_tokens *ids, bool *from_
     const icp_model *model = c->on->model;
     json_object *prompt = field_get(body, "prompt");
     *from_text = true;
-    if (field_get(body, "messages")) return chat_tokenize(c, body, ids, NULL);
+    if (field_get(body, "messages")) return chat_tokenize(c, body, ids, NULL, NULL);
     if (json_object_is_type(prompt, json_type_array)) {
         *from_text = false;
         size_t n_vocab = icp_model_get_info(model)->n_vocab;

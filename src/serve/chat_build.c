@@ -52,7 +52,7 @@ json_object *new_message(json_object *messages, const char *role) {
     return message;
 }
 
-void add_text_part(json_object *message, json_object *text) {
+void add_text_part(json_object *message, json_object *text, json_object *breakpoint) {
     json_object *parts = field_get(message, "content");
     if (!parts) {
         parts = json_object_new_array();
@@ -61,6 +61,8 @@ void add_text_part(json_object *message, json_object *text) {
     json_object *part = json_object_new_object();
     add_string(part, "type", "text");
     json_object_object_add(part, "text", json_object_get(text));
+    if (breakpoint)
+        json_object_object_add(part, "prompt_cache_breakpoint", json_object_get(breakpoint));
     json_object_array_add(parts, part);
 }
 
@@ -79,13 +81,15 @@ void add_call(json_object *message, json_object *id, json_object *name, json_obj
     json_object_array_add(calls, call);
 }
 
-void add_tool(json_object *tools, json_object *from, const char *schema) {
+void add_tool(json_object *tools, json_object *from, const char *schema, json_object *breakpoint) {
     static const char *const alike[] = {"name", "description", "strict"};
     json_object *tool = json_object_new_object(), *function = json_object_new_object();
     add_string(tool, "type", "function");
     copy_members(function, from, alike, COUNT_OF(alike));
     rename_member(function, "parameters", from, schema);
     json_object_object_add(tool, "function", function);
+    if (breakpoint)
+        json_object_object_add(tool, "prompt_cache_breakpoint", json_object_get(breakpoint));
     json_object_array_add(tools, tool);
 }
 

@@ -16,10 +16,11 @@ json_object *member_of(json_object *object, const char *param, const char *name,
                        enum json_type type, reply *error);
 
 json_object *new_message(json_object *messages, const char *role);
-void add_text_part(json_object *message, json_object *text);
+/* breakpoint: a prompt_cache_breakpoint; NULL: none. */
+void add_text_part(json_object *message, json_object *text, json_object *breakpoint);
 void add_call(json_object *message, json_object *id, json_object *name, json_object *arguments);
-/* A function; its schema is called so there. */
-void add_tool(json_object *tools, json_object *from, const char *schema);
+/* A function; its schema is called so there. breakpoint as above. */
+void add_tool(json_object *tools, json_object *from, const char *schema, json_object *breakpoint);
 void choose_tool(json_object *chat, json_object *name);
 /* schema: {name, schema, strict}; it is the chat's then. */
 void want_schema(json_object *chat, json_object *schema);

@@ -39,17 +39,29 @@ static json_object *part_text(json_object *part, const char *param, reply *error
     return NULL;
 }
 
-/* A list of parts becomes one string, the parts on lines of their own. */
-static json_object *join_parts(json_object *parts, const char *param, reply *error) {
+static void add_breakpoint(json_object *list, size_t at, double ttl) {
+    json_object *pair = json_object_new_array();
+    json_object_array_add(pair, json_object_new_uint64(at));
+    json_object_array_add(pair, json_object_new_double(ttl));
+    json_object_array_add(list, pair);
+}
+
+/* A list of parts becomes one string, the parts on lines of their own, and a list of its
+ * breakpoints as icp_chat_tokenize wants them. */
+static json_object *join_parts(json_object *parts, const char *param, json_object *breakpoints,
+                               reply *error) {
     buf text = {0};
     size_t n = json_object_array_length(parts);
     for (size_t i = 0; i < n; i++) {
         char name[96];
         snprintf(name, sizeof name, "%s[%zu]", param, i);
-        json_object *piece = part_text(json_object_array_get_idx(parts, i), name, error);
+        json_object *part = json_object_array_get_idx(parts, i);
+        json_object *piece = part_text(part, name, error);
         if (!piece) break;
         if (i) buf_putc(&text, '\n');
         buf_put(&text, json_object_get_string(piece), (size_t)json_object_get_string_len(piece));
+        double ttl = cache_mark_ttl(part, PROMPT_CACHE_BREAKPOINT);
+        if (ttl > 0) add_breakpoint(breakpoints, text.len, ttl);
     }
     json_object *joined =
         error->status || text.failed
@@ -91,9 +103,14 @@ static bool check_content(json_object *message, size_t at, reply *error) {
     snprintf(param, sizeof param, "messages[%zu].content", at);
     json_object *content = field_get(message, "content"), *plain = NULL;
     bool answer = !strcmp(json_object_get_string(field_get(message, "role")), "assistant");
+    json_object_object_del(message, "breakpoints"); /* it is for us to say */
     if (content ? json_object_is_type(content, json_type_string) : answer) return true;
     if (content && json_object_is_type(content, json_type_array)) {
-        plain = join_parts(content, param, error);
+        json_object *breakpoints = json_object_new_array();
+        plain = join_parts(content, param, breakpoints, error);
+        if (json_object_array_length(breakpoints))
+            json_object_object_add(message, "breakpoints", json_object_get(breakpoints));
+        json_object_put(breakpoints);
     } else if (content) {
         reply_error(error, 400, "invalid_type", param,
                     "Invalid type for '%s': expected a string or a list of parts, got %s.", param,
@@ -123,6 +140,16 @@ static bool check_messages(json_object *messages, reply *error) {
     return !error->status;
 }
 
+/* Its breakpoint in the form of icp_chat_tokenize. */
+static bool mark_tool(json_object *tool, const char *param, reply *error) {
+    json_object_object_del(tool, "breakpoint");
+    if (!cache_mark_read(tool, PROMPT_CACHE_BREAKPOINT, param, error)) return false;
+    double ttl = cache_mark_ttl(tool, PROMPT_CACHE_BREAKPOINT);
+    json_object_object_del(tool, PROMPT_CACHE_BREAKPOINT->name);
+    if (ttl > 0) json_object_object_add(tool, "breakpoint", json_object_new_double(ttl));
+    return true;
+}
+
 static bool check_tools(json_object *tools, reply *error) {
     for (size_t i = 0; i < json_object_array_length(tools); i++) {
         json_object *tool = json_object_array_get_idx(tools, i);
@@ -131,8 +158,12 @@ static bool check_tools(json_object *tools, reply *error) {
         json_object *name = function && json_object_is_type(function, json_type_object)
                                 ? field_get(function, "name")
                                 : NULL;
-        if (name && json_object_is_type(name, json_type_string)) continue;
         char param[48];
+        snprintf(param, sizeof param, "tools[%zu]", i);
+        if (name && json_object_is_type(name, json_type_string)) {
+            if (!mark_tool(tool, param, error)) return false;
+            continue;
+        }
         snprintf(param, sizeof param, "tools[%zu].function.name", i);
         reply_error(error, 400, "invalid_value", param,
                     "Invalid value for 'tools': item %zu is not a function with a name.", i);
@@ -225,7 +256,7 @@ static bool append_text(call *c, json_object *text, icp_tokens *out, char **rend
     return !c->reply.status;
 }
 
-bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text) {
+bool chat_tokenize(call *c, json_object *body, icp_tokens *out, icp_marks *marks, char **text) {
     json_object *chat = json_object_new_object(), *continued = NULL;
     if (!chat) return reply_error(&c->reply, 503, NULL, NULL, "Out of memory."), false;
     bool ok = build_chat(chat, body, &continued, &c->reply);
@@ -233,7 +264,7 @@ bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text) {
         const char *json = json_object_to_json_string_ext(chat, JSON_C_TO_STRING_PLAIN |
                                                                     JSON_C_TO_STRING_NOSLASHESCAPE);
         icp_error err = {.code = ICP_ENOMEM};
-        ok = json && icp_chat_tokenize(c->on->model, json, out, text, &err) == 0;
+        ok = json && icp_chat_tokenize(c->on->model, json, out, marks, text, &err) == 0;
         if (!ok) reply_icp_error(&c->reply, &err, "messages");
     }
     ok = ok && (!continued || append_text(c, continued, out, text));

@@ -110,7 +110,8 @@ static bool tokenize_body(call *c, json_object *body, struct tokenize_fields *f,
     if (c->reply.status ||
         !fields_read(body, "", tokenize_table, COUNT_OF(tokenize_table), f, &c->reply))
         return false;
-    if (!text && !prompt && field_get(body, "messages")) return chat_tokenize(c, body, out, NULL);
+    if (!text && !prompt && field_get(body, "messages"))
+        return chat_tokenize(c, body, out, NULL, NULL);
     if (!text) text = prompt;
     if (!text) {
         reply_error(&c->reply, 400, "missing_field", "content",

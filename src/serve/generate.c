@@ -141,6 +141,8 @@ static int submit(generation *g, prompt *p, reply *error) {
     if (!fit(g, p, &opts, error)) return ICP_ELIMIT;
     opts.prompt = p->ids.id;
     opts.n_prompt = p->ids.n;
+    opts.marks = g->marks.at;
+    opts.n_marks = g->marks.n;
     opts.tenant = g->call->tenant;
     opts.from_text = p->from_text;
     opts.second = p->second;

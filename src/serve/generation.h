@@ -46,11 +46,14 @@ bool cache_fields_read(generate_opts *o, json_object *body, reply *error);
  * ttl or without. */
 typedef struct cache_mark {
     const char *name, *kind_name, *kind;
+    double ttl; /* where it has none; seconds */
 } cache_mark;
-#define PROMPT_CACHE_BREAKPOINT (&(cache_mark){"prompt_cache_breakpoint", "mode", "explicit"})
-#define CACHE_CONTROL (&(cache_mark){"cache_control", "type", "ephemeral"})
+#define PROMPT_CACHE_BREAKPOINT (&(cache_mark){"prompt_cache_breakpoint", "mode", "explicit", 1800})
+#define CACHE_CONTROL (&(cache_mark){"cache_control", "type", "ephemeral", 300})
 /* Checks the one of a part, if there is one; param names the part ("": the body). */
 bool cache_mark_read(json_object *owner, const cache_mark *mark, const char *param, reply *error);
+/* Its ttl, once checked; 0: the part has none. */
+double cache_mark_ttl(json_object *owner, const cache_mark *mark);
 
 /* ---- output (output.c) ---------------------------------------------------------------------- */
 
@@ -168,6 +171,7 @@ struct generation {
     bool echo;
 
     prompt *prompts;
+    icp_marks marks; /* of the prompt of a chat */
     size_t n_prompts, n_submitted, n_done;
     choice *choices;
 
@@ -258,9 +262,9 @@ bool fim_tokenize(call *c, const fim_parts *parts, icp_tokens *out);
 
 /* ---- chats (chat_prompt.c, openai_chat.c) --------------------------------------------------- */
 
-/* The prompt of a chat body: checked messages, tools and template arguments, tokenized. text (may
- * be NULL): the rendered prompt, icp_free. */
-bool chat_tokenize(call *c, json_object *body, icp_tokens *out, char **text);
+/* The prompt of a chat body: checked messages, tools and template arguments, tokenized. marks, text
+ * (may be NULL): as icp_chat_tokenize gives them. */
+bool chat_tokenize(call *c, json_object *body, icp_tokens *out, icp_marks *marks, char **text);
 /* A generation for a chat body, ready to be submitted; NULL with an error in c->reply. */
 generation *chat_generation(call *c, const dialect *d, json_object *body);
 

@@ -91,7 +91,7 @@ void slots_reply(call *c) {
 void apply_template_reply(call *c, json_object *body) {
     icp_tokens ids = {0};
     char *text = NULL;
-    if (chat_tokenize(c, body, &ids, &text)) {
+    if (chat_tokenize(c, body, &ids, NULL, &text)) {
         put_string_member(&c->reply.body, "{\"prompt\":", text);
         buf_putc(&c->reply.body, '}');
         c->reply.status = 200;

@@ -207,7 +207,7 @@ generation *chat_generation(call *c, const dialect *d, json_object *body) {
     g->prompts[0].from_text = true;
     tool_choice tools;
     bool ok = tool_choice_read(&tools, body, &c->reply) &&
-              chat_tokenize(c, body, &g->prompts[0].ids, NULL) &&
+              chat_tokenize(c, body, &g->prompts[0].ids, &g->marks, NULL) &&
               answers_open(g, &tools, &c->reply);
     tool_choice_fini(&tools);
     if (!ok) generation_free(&g);

@@ -302,7 +302,7 @@ void response_tokens_reply(call *c, json_object *body) {
     response own = {0};
     icp_tokens ids = {0};
     json_object *chat = responses_chat(c, body, &own);
-    if (chat && chat_tokenize(c, chat, &ids, NULL)) {
+    if (chat && chat_tokenize(c, chat, &ids, NULL, NULL)) {
         buf_printf(&c->reply.body, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
                    ids.n);
         c->reply.status = 200;

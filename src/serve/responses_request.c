@@ -25,7 +25,7 @@ static bool refuse_item(const char *type, const char *param, reply *error) {
 static bool read_content(json_object *message, json_object *content, const char *param,
                          reply *error) {
     if (content && json_object_is_type(content, json_type_string)) {
-        add_text_part(message, content);
+        add_text_part(message, content, NULL);
         return true;
     }
     if (!content || !json_object_is_type(content, json_type_array))
@@ -41,7 +41,7 @@ static bool read_content(json_object *message, json_object *content, const char 
         json_object *text =
             member_of(part, param, refusal ? type : "text", json_type_string, error);
         if (!text) return false;
-        add_text_part(message, text);
+        add_text_part(message, text, field_get(part, "prompt_cache_breakpoint"));
     }
     return true;
 }
@@ -224,7 +224,7 @@ static bool read_input(json_object *chat, json_object *body, json_object *items,
     json_object_object_add(chat, "messages", messages);
     json_object *instructions = field_of_type(body, "instructions", json_type_string, error);
     if (instructions && json_object_get_string_len(instructions))
-        add_text_part(new_message(messages, "system"), instructions);
+        add_text_part(new_message(messages, "system"), instructions, NULL);
     for (size_t i = 0; !error->status && i < json_object_array_length(items); i++)
         read_item(messages, json_object_array_get_idx(items, i), i, error);
     return !error->status;
@@ -247,7 +247,7 @@ static bool read_tools(json_object *chat, json_object *body, reply *error) {
         if (!type) return false;
         if (strcmp(type, "function") != 0) continue;
         if (!member_of(tool, param, "name", json_type_string, error)) return false;
-        add_tool(tools, tool, "parameters");
+        add_tool(tools, tool, "parameters", NULL);
     }
     return true;
 }

@@ -24,7 +24,7 @@ static int render(const icp_model *model, const buf *system, const char *says, i
     buf_put_json(&chat, system->data ? system->data : "", system->len);
     buf_printf(&chat, "\"},{\"role\":\"user\",\"content\":\"%s\"}]}", says);
     int rc = chat.failed ? error_set(err, ICP_ENOMEM, "out of memory")
-                         : icp_chat_tokenize(model, chat.data, out, NULL, err);
+                         : icp_chat_tokenize(model, chat.data, out, NULL, NULL, err);
     buf_fini(&chat);
     return rc;
 }

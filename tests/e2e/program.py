@@ -39,9 +39,9 @@ def isas():
     return re.search(r"this machine: (.*)", incipit("info", TINY).stdout.decode()).group(1).split()
 
 
-def tiny_copy(folder, **metadata):
-    """A copy of the tiny model with string metadata added, in `folder`."""
-    data = pathlib.Path(TINY).read_bytes()
+def tiny_copy(folder, source=TINY, **metadata):
+    """A copy of the tiny model, or another one, with string metadata added, in `folder`."""
+    data = pathlib.Path(source).read_bytes()
     n_entries = int.from_bytes(data[16:24], "little")
     added = b""
     for key, value in metadata.items():

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from program import cached, incipit, serving
+from program import cached, eventually, incipit, serving
 
 ANN = {"Authorization": "Bearer key-of-ann"}
 BOB = {"Authorization": "Bearer key-of-bob"}
@@ -247,6 +247,66 @@ def test_a_pin_stays(tiny_model):
         s.request("DELETE", "/cache")
         assert s.get("/cache").json["pins"] == 0
         assert cached(complete(s, prompt)) == 0
+
+
+def test_a_breakpoint_is_held_for_its_time(server):
+    """Of the default model: what is before a breakpoint outlives others that are more recent, and more of its own
+    prompt; after its time it is cache as any other."""
+
+    def body(text, ttl):
+        mark = {"type": "ephemeral", "ttl": ttl}
+        system = [{"type": "text", "text": f"A rule for {text}. " * 30, "cache_control": mark}]
+        return {"system": system, "messages": [{"role": "user", "content": f"And {text}? " * 30}], "max_tokens": 1}
+
+    def ask(text, ttl="1h", **fields):
+        a = server.post("/v1/messages", body(text, ttl) | fields)
+        assert a.status == 200, a
+        return a.json["usage"]
+
+    def pins():
+        return server.get("/cache").json["pins"]
+
+    server.request("DELETE", "/cache")
+    first = ask("ships")
+    created = first["cache_creation"]["ephemeral_1h_input_tokens"]
+    assert 150 < created == first["cache_creation_input_tokens"] < first["input_tokens"] + created
+    assert pins() == 1
+    assert ask("ships") | {"input_tokens": 1, "cache_creation_input_tokens": 0} == ask("ships")
+    assert pins() == 1
+    node = server.get("/cache").json["nodes"][0]
+    assert node["pages_in_use"] == created // 64 and node["pages"] > node["pages_in_use"]
+    brief = {"prompt_cache_options": {"ttl": 0.2}}
+    held = ask("boats", "1h", **brief)["cache_creation_input_tokens"] // 64 * 64
+
+    def reads():
+        messages = [{"role": "system", "content": body("boats", "")["system"][0]["text"]}] + body("boats", "")["messages"]
+        return server.post("/cache/why", {"messages": messages}).json["cached_tokens"]
+
+    assert eventually(lambda: reads() == held), "the rest is forgotten by its request's own time"
+    server.request("DELETE", "/cache")
+    assert pins() == 0 and ask("boats")["cache_read_input_tokens"] == 0
+    ask("rafts", "1s")
+    assert pins() == 2
+    assert eventually(lambda: pins() == 1)
+    assert ask("rafts", "1s")["input_tokens"] == 1
+
+
+def test_breakpoints_outlive_a_flood(tiny_model):
+    with serving("-m", tiny_model, "--cache-ram", "3M", "--parallel", "2") as s:
+        part = {"type": "text", "text": "held words " * 60, "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "1h"}}
+
+        def ask(parts):
+            body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 1}
+            return s.post("/v1/chat/completions", body).json
+
+        n = ask([part, {"type": "text", "text": "and more"}])["usage"]["prompt_tokens"]
+        for i in range(150):
+            s.complete(ids(f"flood {i}", 200), max_tokens=1)
+        assert own_metrics(s)["evictions_total"] > 0
+        assert cached(ask([part | {"prompt_cache_breakpoint": None}])) >= (n - 30) // 64 * 64 - 64
+        # what is held makes nobody wait, and goes when others need all there is
+        room = s.get("/cache").json["pages"]
+        assert room > 0 and s.get("/cache").json["pins"] == 1
 
 
 # ---- the command ----

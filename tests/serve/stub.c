@@ -161,12 +161,34 @@ const char *icp_model_template(const icp_model *m) {
     return "{{ template }}";
 }
 
-int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, char **text,
-                      icp_error *err) {
+/* Members ,"breakpoints":[[N,TTL],…] and ,"breakpoint":TTL are not rendered: there are marks where
+ * they stood. */
+static void cut_breakpoints(char *chat, icp_marks *marks) {
+    if (marks) marks->n = 0;
+    for (char *at = chat; (at = strstr(at, ",\"breakpoint"));) {
+        bool list = at[12] == 's';
+        char *p = strchr(at, ':') + 1, *end = list ? strstr(p, "]]") + 2 : p + strcspn(p, ",}");
+        for (char *ttl = list ? strchr(p, ',') + 1 : p; ttl && ttl < end;) {
+            if (marks) marks->at[marks->n++] = (icp_mark){(size_t)(at - chat), atof(ttl)};
+            ttl = list ? strstr(ttl, "],[") : NULL;
+            if (ttl) ttl = strchr(ttl + 3, ',') + 1;
+        }
+        memmove(at, end, strlen(end) + 1);
+    }
+}
+
+int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, icp_marks *marks,
+                      char **text, icp_error *err) {
     while (strstr(chat_json, "@think;") && !gate_open) usleep(1000);
     if (strstr(chat_json, "@raise;")) return fail(err, ICP_EINVALID, "orders are orders");
-    if (text) *text = strdup(chat_json);
-    return icp_tokenize(m, chat_json, strlen(chat_json), false, false, out, err);
+    char *plain = strdup(chat_json);
+    cut_breakpoints(plain, marks);
+    icp_tokenize(m, plain, strlen(plain), false, false, out, err);
+    if (text)
+        *text = plain;
+    else
+        free(plain);
+    return 0;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -193,6 +215,7 @@ static void record(const icp_request_opts *o) {
     if (o->n_stop_tokens) seen.stop_token = o->stop_tokens[0];
     for (size_t i = 0; i < o->n_adapter_scales && i < STUB_ADAPTERS; i++)
         seen.scales[i] = o->adapter_scales[i];
+    if (o->n_marks) memcpy(seen.marks, o->marks, o->n_marks * sizeof *o->marks);
     if (o->n_bias) seen.bias_token = o->bias[0].token, seen.bias = o->bias[0].bias;
     const icp_ban *last = o->n_bans ? &o->bans[o->n_bans - 1] : NULL;
     for (size_t i = 0; last && i < last->n && i + 1 < sizeof seen.banned; i++)

@@ -39,6 +39,7 @@ typedef struct stub_seen {
     int32_t stop_token, bias_token;
     float bias, scales[STUB_ADAPTERS];
     char banned[32]; /* the last run, as text */
+    icp_mark marks[ICP_MAX_MARKS];
 } stub_seen;
 stub_seen stub_last(void);
 

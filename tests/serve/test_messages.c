@@ -136,6 +136,41 @@ static void answers(void **state) {
     answer_free(&a);
 }
 
+/* What is computed before a breakpoint counts as written to the cache, by its time; the rest as
+ * input. The stub has half of a prompt in its cache. */
+static void counts_what_breakpoints_write(void **state) {
+#define TIMED(ttl) ",\"cache_control\":{\"type\":\"ephemeral\"" ttl "}"
+#define SAYS(text, more)                                                                           \
+    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"" text "\"" more "}]}"
+#define LONG "0123456789012345678901234567890123456789012345678901234567890123456789"
+    static const char body[] = "{\"max_tokens\":4,\"messages\":[" SAYS(LONG LONG, "") "," SAYS(
+        LONG, TIMED(",\"ttl\":\"1h\"")) "," SAYS(LONG, TIMED("")) "," SAYS(LONG, "") "]}";
+    answer a = client_post(MESSAGES, body);
+    assert_int_equal(a.status, 200);
+    stub_seen seen = stub_last();
+    assert_int_equal(seen.opts.n_marks, 2);
+    assert_true(seen.marks[0].ttl == 3600 && seen.marks[1].ttl == 300);
+    int n = (int)seen.opts.n_prompt, last = (int)seen.marks[1].position;
+    int hour = (int)seen.marks[0].position - n / 2;
+    assert_true(hour > 0 && last - n / 2 > hour && last < n);
+    assert_int_equal(number(&a, "/usage/cache_read_input_tokens"), n / 2);
+    assert_int_equal(number(&a, "/usage/cache_creation_input_tokens"), last - n / 2);
+    assert_int_equal(number(&a, "/usage/cache_creation/ephemeral_1h_input_tokens"), hour);
+    assert_int_equal(number(&a, "/usage/cache_creation/ephemeral_5m_input_tokens"),
+                     last - n / 2 - hour);
+    assert_int_equal(number(&a, "/usage/input_tokens"), n - last);
+    answer_free(&a);
+    /* tools and the body have them as well */
+    a = client_post(MESSAGES, ASK("x", ",\"tools\":[" MARKED "]" TIMED("")));
+    seen = stub_last();
+    assert_int_equal(seen.opts.n_marks, 2);
+    assert_true(seen.marks[0].ttl + seen.marks[1].ttl == 3900);
+    answer_free(&a);
+    a = client_post(MESSAGES, ASK("x", TIMED("") ",\"prompt_cache_options\":{\"store\":false}"));
+    assert_int_equal(number(&a, "/usage/cache_creation_input_tokens"), 0);
+    answer_free(&a);
+}
+
 static void says_why_it_stopped(void **state) {
     answer a = client_post(MESSAGES, "{\"max_tokens\":2,\"messages\":[" USER("@reply=abc;") "]}");
     assert_string_equal(at(&a, "/stop_reason"), "\"max_tokens\"");
@@ -290,6 +325,8 @@ static void says_why_the_cache_missed(void **state) {
     /* The stub lost half of it, and the request is not to blame. */
     expect_reason(TURN("a rather long first question that is asked", "", "%s"), id,
                   "\"unavailable\"");
+    expect_reason(TURN("a rather long first question that is asked", TIMED(""), "%s"), id,
+                  "\"unavailable\""); /* breakpoints are no part of it */
     expect_reason(TURN("a", "", "%s"), "\"msg_none\"", "\"previous_message_not_found\"");
     answer_free(&first);
     answer a = client_post(MESSAGES, ASK("hi", ",\"diagnostics\":{\"previous_message_id\":5}"));
@@ -328,6 +365,7 @@ int main(void) {
         cmocka_unit_test(answers_bad_requests),
         cmocka_unit_test(names_the_context),
         cmocka_unit_test(answers),
+        cmocka_unit_test(counts_what_breakpoints_write),
         cmocka_unit_test(says_why_it_stopped),
         cmocka_unit_test(counts_tokens),
         cmocka_unit_test(streams),
