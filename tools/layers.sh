@@ -16,11 +16,11 @@ may_include() {
     text) echo base json icp_error icp_chat ;;
     model) echo base gguf kern cache icp_error ;;
     engine) echo base kern gguf text cache grammar model icp_error include ;;
-    api) echo base kern gguf text cache grammar model engine icp_error include ;;
+    api) echo base json kern gguf text cache grammar model engine icp_error include ;;
     serve) echo base json icp_error include ;;
-    hub) echo base icp_error ;;
-    sim) echo base cache engine icp_error ;;
-    cli) echo base serve sim hub icp_error include ;;
+    hub) echo base json icp_error ;;
+    sim) echo base json cache engine icp_error ;;
+    cli) echo base json serve sim hub icp_error include ;;
     *) echo "layers: the module $1 has no line in tools/layers.sh" >&2 && return 1 ;;
     esac
 }

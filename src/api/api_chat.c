@@ -8,6 +8,7 @@
  *   origin  . . . B + + + + + + + .
  *           ^----- event.text_len -----^ */
 #include "api_internal.h"
+#include "json.h"
 
 #include <json-c/json.h>
 #include <string.h>
@@ -29,12 +30,10 @@ static bool is_fixed(const char *name) {
 static int split_chat(const char *chat_json, json_object **vars, json_object **trusted,
                       icp_error *err) {
     enum json_tokener_error why;
-    json_tokener *parser = json_tokener_new_ex(128);
-    if (!parser) return error_set(err, ICP_ENOMEM, "out of memory");
-    json_object *chat = json_tokener_parse_ex(parser, chat_json, (int)strlen(chat_json) + 1);
-    why = json_tokener_get_error(parser);
-    size_t at = json_tokener_get_parse_end(parser);
-    json_tokener_free(parser);
+    json_object *chat = NULL;
+    size_t at;
+    if (json_read(chat_json, strlen(chat_json), JSON_DEEPEST, &chat, &why, &at) < 0)
+        return error_set(err, ICP_ENOMEM, "out of memory");
     if (!json_object_is_type(chat, json_type_object)) {
         json_object_put(chat);
         return error_set(err, ICP_EFORMAT, "not a JSON object (near byte %zu: %s)", at,

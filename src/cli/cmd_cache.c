@@ -1,5 +1,6 @@
 /* incipit cache: looks into the cache of a running server. */
 #include "cli.h"
+#include "json.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ static bool ask(const remote *at, const char *path, const buf *post, buf *out) {
     if (rc != CURLE_OK) {
         cli_say("%s: %s", url.data, why[0] ? why : curl_easy_strerror(rc));
     } else if (status != 200) {
-        json_object *root = json_tokener_parse(out->data ? out->data : "");
+        json_object *root = json_read_whole(out->data ? out->data : "", out->len);
         cli_say("%s: %ld: %s", url.data, status, error_text(root, out));
         json_object_put(root);
     }
@@ -76,7 +77,7 @@ static json_object *ask_json(const remote *at, const char *path, const buf *post
     buf body = {0};
     json_object *root = NULL;
     if (ask(at, path, post, &body)) {
-        root = json_tokener_parse(body.data ? body.data : "");
+        root = json_read_whole(body.data ? body.data : "", body.len);
         if (!root) cli_say("%s%s: the answer is no JSON", at->url, path);
     }
     buf_fini(&body);
@@ -127,7 +128,7 @@ static int list(const remote *at, int most) {
 
 /* A body for chat or completions as it is; any other text as a prompt. */
 static void make_body(const char *input, size_t len, buf *out) {
-    json_object *root = json_tokener_parse(input);
+    json_object *root = json_read_whole(input, len);
     if (json_object_is_type(root, json_type_object)) {
         buf_put(out, input, len);
     } else {

@@ -1,4 +1,5 @@
 #include "cli.h"
+#include "json.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -140,14 +141,12 @@ int cli_read(const char *path, buf *out, icp_error *err) {
 }
 
 int cli_parse_json(const char *text, size_t len, json_object **out, icp_error *err) {
+    enum json_tokener_error why;
+    size_t at;
     if (len >= INT32_MAX) return error_set(err, ICP_ELIMIT, "the JSON text is too long");
-    json_tokener *parser = json_tokener_new_ex(128);
-    if (!parser) return error_set(err, ICP_ENOMEM, "out of memory");
-    *out = json_tokener_parse_ex(parser, text, (int)len + 1); /* with its NUL, which ends numbers */
-    enum json_tokener_error why = json_tokener_get_error(parser);
-    size_t at = json_tokener_get_parse_end(parser);
+    if (json_read(text, len, JSON_DEEPEST, out, &why, &at) < 0)
+        return error_set(err, ICP_ENOMEM, "out of memory");
     while (at < len && strchr(" \t\r\n", text[at])) at++;
-    json_tokener_free(parser);
     if (why == json_tokener_success && at >= len) return 0;
     json_object_put(*out);
     *out = NULL;

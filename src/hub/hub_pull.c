@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hub_internal.h"
+#include "json.h"
 
 enum { MAX_LISTING = 32 << 20 };
 
@@ -41,7 +42,7 @@ static int add_sibling(json_object *o, hub_list *out) {
 /* {"sha":"<commit>","siblings":[{"rfilename":…,"size":…,"lfs":{"sha256":…}},…]} */
 static int read_listing(const buf *body, const char *repo, hub_list *out, char commit[65],
                         icp_error *err) {
-    json_object *root = body->data ? json_tokener_parse(body->data) : NULL;
+    json_object *root = body->data ? json_read_whole(body->data, body->len) : NULL;
     json_object *list = json_object_is_type(root, json_type_object)
                             ? json_object_object_get(root, "siblings")
                             : NULL;

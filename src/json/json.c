@@ -193,3 +193,14 @@ int json_read(const char *text, size_t len, int depth, json_object **root,
         return read_around(text, *end, depth, root);
     return 0;
 }
+
+json_object *json_read_whole(const char *text, size_t len) {
+    json_object *root = NULL;
+    enum json_tokener_error why;
+    size_t end;
+    if (json_read(text, len, JSON_DEEPEST, &root, &why, &end) < 0) return NULL;
+    end += strspn(text + end, " \t\r\n");
+    if (why == json_tokener_success && end >= len) return root;
+    json_object_put(root);
+    return NULL;
+}

@@ -13,4 +13,9 @@
 int json_read(const char *text, size_t len, int depth, json_object **root,
               enum json_tokener_error *why, size_t *end);
 
+enum { JSON_DEEPEST = 128 };
+/* The value that the whole of a text is, but for blanks around it, nested at most JSON_DEEPEST
+ * deep; the caller's to put. NULL: it is null, or no JSON, or there is no memory. */
+json_object *json_read_whole(const char *text, size_t len);
+
 #endif

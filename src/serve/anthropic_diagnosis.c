@@ -88,7 +88,7 @@ static const char *compare(json_object *before, json_object *now) {
 static void look_back(diagnosis *d, const call *c, const char *id) {
     buf kept = {0};
     bool there = store_get(c->server->store, c->tenant, id, NULL, &kept);
-    json_object *record = there && kept.len ? json_reparse(kept.data, kept.len) : NULL;
+    json_object *record = there && kept.len ? json_read_whole(kept.data, kept.len) : NULL;
     json_object *parts = record ? field_get(record, "parts") : NULL;
     if (parts) {
         d->n_before = (size_t)json_object_get_int64(field_get(record, "prompt"));

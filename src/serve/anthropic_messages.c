@@ -66,7 +66,7 @@ static void put_stop(const generation *g, buf *out, const choice *c) {
 
 /* The arguments as an object, which they are unless the answer was cut within them. */
 static void put_input(buf *out, const item *i) {
-    json_object *input = i->text.len ? json_reparse(i->text.data, i->text.len) : NULL;
+    json_object *input = i->text.len ? json_read_whole(i->text.data, i->text.len) : NULL;
     bool object = input && json_object_is_type(input, json_type_object);
     buf_puts(out, object ? json_object_to_json_string_ext(input, JSON_C_TO_STRING_PLAIN |
                                                                      JSON_C_TO_STRING_NOSLASHESCAPE)

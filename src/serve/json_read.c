@@ -88,18 +88,6 @@ json_object *json_parse(const char *text, size_t len, enum json_type type, reply
     return NULL;
 }
 
-json_object *json_reparse(const char *text, size_t len) {
-    json_tokener *tokener = len < INT_MAX ? json_tokener_new_ex(2 * JSON_MAX_DEPTH) : NULL;
-    if (!tokener) return NULL;
-    json_object *root = json_tokener_parse_ex(tokener, text, (int)len);
-    if (!root) root = json_tokener_parse_ex(tokener, "", 1); /* a number ends only now */
-    bool whole = json_tokener_get_error(tokener) == json_tokener_success;
-    json_tokener_free(tokener);
-    if (whole) return root;
-    json_object_put(root);
-    return NULL;
-}
-
 /* ---- members --------------------------------------------------------------------------------- */
 
 const char *json_kind(json_object *value) {

@@ -371,7 +371,7 @@ void response_reply(call *c) {
                              lists ? &input : NULL)) {
         not_found(c, rest);
     } else if (lists) {
-        json_object *items = json_reparse(input.data, input.len);
+        json_object *items = json_read_whole(input.data, input.len);
         put_page(c, items);
         json_object_put(items);
     } else {

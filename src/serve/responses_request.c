@@ -164,8 +164,8 @@ static bool add_previous(call *c, json_object *items, json_object *body) {
     if (!store_get(c->server->store, c->tenant, json_object_get_string(id), &text, &input))
         reply_error(&c->reply, 400, "previous_response_not_found", "previous_response_id",
                     "Previous response with id '%.80s' not found.", json_object_get_string(id));
-    json_object *before = c->reply.status ? NULL : json_reparse(input.data, input.len);
-    json_object *response = c->reply.status ? NULL : json_reparse(text.data, text.len);
+    json_object *before = c->reply.status ? NULL : json_read_whole(input.data, input.len);
+    json_object *response = c->reply.status ? NULL : json_read_whole(text.data, text.len);
     append_all(items, before);
     append_all(items, response ? field_get(response, "output") : NULL);
     json_object_put(before);

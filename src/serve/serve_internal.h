@@ -32,6 +32,7 @@
 #include <pthread.h>
 
 #include "base.h"
+#include "json.h"
 #include "serve.h"
 #include "trace_log.h"
 
@@ -99,9 +100,6 @@ enum { JSON_MAX_DEPTH = 64 };
 json_object *json_parse(const char *text, size_t len, enum json_type type, reply *error);
 
 enum field_type { FIELD_BOOL, FIELD_INT, FIELD_FLOAT };
-
-/* Parses what this server wrote, or a model; NULL: not a JSON value. */
-json_object *json_reparse(const char *text, size_t len);
 
 /* A scalar member of a JSON object and where it goes: a bool, int or float at `offset`. */
 typedef struct field {

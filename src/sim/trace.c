@@ -1,3 +1,4 @@
+#include "json.h"
 #include "sim.h"
 
 #include <errno.h>
@@ -122,7 +123,7 @@ static int read_lines(reader *in, const char *path, FILE *f, icp_error *err) {
     for (int number = 1; rc == 0 && getline(&text, &cap, f) > 0; number++) {
         trace_request r = {0};
         if (text[strspn(text, " \t\r\n")] == '\0') continue;
-        json_object *line = json_tokener_parse(text);
+        json_object *line = json_read_whole(text, strlen(text));
         const char *wrong = check_line(line, &r);
         rc = wrong ? error_set(err, ICP_EFORMAT, "%s, line %d: %s", path, number, wrong)
                    : add_line(in, line, &r);

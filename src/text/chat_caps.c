@@ -1,6 +1,7 @@
 /* What a template can do, found out by rendering small conversations with words that occur nowhere
  * else, and looking for them in the prompt. */
 #include "chat.h"
+#include "json.h"
 
 #include <json-c/json.h>
 #include <string.h>
@@ -54,7 +55,7 @@ static bool render(struct probe *p, const char *messages, bool tools, bool gener
     buf_printf(&json,
                "{\"messages\":[%s],\"documents\":null,\"add_generation_prompt\":%s,\"tools\":%s}",
                messages, generate ? "true" : "false", tools ? TOOLS : "null");
-    json_object *vars = json.failed ? NULL : json_tokener_parse(json.data);
+    json_object *vars = json.failed ? NULL : json_read_whole(json.data, json.len);
     buf_fini(&json);
     int rc = vars ? p->render(p->arg, vars, &p->text) : ICP_ENOMEM;
     json_object_put(vars);

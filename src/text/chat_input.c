@@ -8,6 +8,7 @@
  *
  * and where a template lacks something, the text of a system or user message stands in for it. */
 #include "chat.h"
+#include "json.h"
 
 #include <json-c/json.h>
 #include <stdio.h>
@@ -165,7 +166,8 @@ static int fit_arguments(const icp_chat_caps *caps, json_object *function, icp_e
     json_object_object_get_ex(function, "arguments", &arguments);
     if (is_text(arguments) && caps->object_arguments) {
         const char *text = json_object_get_string(arguments);
-        json_object *parsed = *text ? json_tokener_parse(text) : json_object_new_object();
+        json_object *parsed =
+            *text ? json_read_whole(text, strlen(text)) : json_object_new_object();
         if (json_object_is_type(parsed, json_type_object))
             return set(function, "arguments", parsed);
         json_object_put(parsed);

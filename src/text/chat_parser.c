@@ -1,6 +1,7 @@
 /* The parser's core: bytes in, text and markers told apart, deltas out. Invariants in
  * chat_internal.h. */
 #include "chat_internal.h"
+#include "json.h"
 
 #include <json-c/json.h>
 
@@ -354,7 +355,7 @@ static bool step_body(chat_parser *p) {
 
 static int parse_tools(chat_parser *p, const char *tools_json, icp_error *err) {
     if (!tools_json) return 0;
-    p->tools = json_tokener_parse(tools_json);
+    p->tools = json_read_whole(tools_json, strlen(tools_json));
     if (json_object_is_type(p->tools, json_type_array)) return 0;
     return error_set(err, ICP_EFORMAT, "tools: not a JSON list");
 }

@@ -4,13 +4,8 @@
 
 #include <json-c/json.h>
 
-enum { MAX_DEPTH = 128 };
-
 json_object *chat_tools_read(const char *tools_json) {
-    json_object *tools = NULL;
-    enum json_tokener_error why;
-    size_t end;
-    if (tools_json) json_read(tools_json, strlen(tools_json), MAX_DEPTH, &tools, &why, &end);
+    json_object *tools = tools_json ? json_read_whole(tools_json, strlen(tools_json)) : NULL;
     if (json_object_is_type(tools, json_type_array) && json_object_array_length(tools))
         return tools;
     json_object_put(tools);

@@ -766,6 +766,30 @@ static void test_bad_arguments(void **state) {
     }
 }
 
+/* Characters whose last 16 bits look like a surrogate, which json-c alone misreads. */
+static void test_far_characters(void **state) {
+    icp_chat_caps caps = {
+        .object_arguments = true, .tool_calls = true, .tools = true, .dialect = "hermes"};
+    static const char arguments[] = "{\"a\": \"\xf0\x9d\xa0\x80 \\ud836\\udc00\"}";
+    json_object *vars =
+        json_tokener_parse("{\"messages\":[{\"role\":\"assistant\",\"content\":null,"
+                           "\"tool_calls\":[{\"type\":\"function\",\"function\":"
+                           "{\"name\":\"f\",\"arguments\":\"\"}}]}]}");
+    json_object *message = json_object_array_get_idx(json_object_object_get(vars, "messages"), 0);
+    json_object *call = json_object_array_get_idx(json_object_object_get(message, "tool_calls"), 0);
+    json_object *function = json_object_object_get(call, "function");
+    icp_error err = {0};
+    json_object_object_add(function, "arguments", json_object_new_string(arguments));
+    assert_int_equal(chat_input_adapt(&caps, vars, &err), 0);
+    message = json_object_array_get_idx(json_object_object_get(vars, "messages"), 0);
+    call = json_object_array_get_idx(json_object_object_get(message, "tool_calls"), 0);
+    json_object *read =
+        json_object_object_get(json_object_object_get(call, "function"), "arguments");
+    assert_string_equal(json_object_get_string(json_object_object_get(read, "a")),
+                        "\xf0\x9d\xa0\x80 \xf0\x9d\xa0\x80");
+    json_object_put(vars);
+}
+
 static char *read_file(const char *path) {
     FILE *f = fopen(path, "r");
     assert_non_null(f);
@@ -808,12 +832,13 @@ static void test_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dialects),      cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_no_tools),      cmocka_unit_test(test_provenance),
-        cmocka_unit_test(test_force),         cmocka_unit_test(test_strict),
-        cmocka_unit_test(test_strict_values), cmocka_unit_test(test_input),
-        cmocka_unit_test(test_caps),          cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_dialects),       cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_no_tools),       cmocka_unit_test(test_provenance),
+        cmocka_unit_test(test_force),          cmocka_unit_test(test_strict),
+        cmocka_unit_test(test_strict_values),  cmocka_unit_test(test_input),
+        cmocka_unit_test(test_caps),           cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_far_characters), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
