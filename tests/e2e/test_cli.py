@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -48,14 +49,45 @@ def test_help():
     assert re.fullmatch(rb"incipit \d+\.\d+\.\d+\n", said(incipit("--version")))
 
 
+MANUAL = ROOT / "man/incipit.1"
+
+
+def options_of(command):
+    """[(letter or "", name)] of its help."""
+    return re.findall(r"^  (?:-([a-z]),|   ) --([a-z-]+)", incipit(command, "--help").stdout.decode(), re.M)
+
+
+def manual_options(text):
+    lines = "\n".join(re.findall(r"^.*\bFl\b.*$", text, re.M))
+    return set(re.findall(r"(?:Fl|,) (-?[a-z][a-z-]*)", lines))
+
+
 def test_manual_names_every_option():
     """Long ones, or for a few of the tools just their letter."""
-    manual = (ROOT / "man/incipit.1").read_text()
-    in_manual = set(re.findall(r"(?:Fl|,) (-?[a-z][a-z-]*)", "\n".join(re.findall(r"^.*\bFl\b.*$", manual, re.M))))
+    manual = MANUAL.read_text()
+    in_manual = manual_options(manual)
     for command in COMMANDS:
         assert re.search(rf"^\.Ss .*\b{command}\b", manual, re.M), command
-        for letter, name in re.findall(r"^  (?:-([a-z]),|   ) --([a-z-]+)", incipit(command, "--help").stdout.decode(), re.M):
+        for letter, name in options_of(command):
             assert {letter, "-" + name} & in_manual, (command, name)
+
+
+def test_manual_names_no_other_option():
+    known = {command: {"-" + name for _, name in options_of(command)} for command in COMMANDS}
+    for command in COMMANDS:
+        known[command] |= {letter for letter, _ in options_of(command)}
+    everywhere = set().union(*known.values())
+    _, *sections = re.split(r"^\.S[sh] (.*)\n", MANUAL.read_text(), flags=re.M)
+    for title, text in zip(sections[::2], sections[1::2]):
+        allowed = set().union(*(known.get(word, set()) for word in title.split())) or everywhere
+        text = re.sub(r"^Options of llama-server .*?ignored\.$", "", text, flags=re.M | re.S)
+        assert manual_options(text) <= allowed | {"-some-name"}, title
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")
+def test_manual_renders():
+    done = subprocess.run(["groff", "-ww", "-mandoc", "-Tutf8", "-z", MANUAL], capture_output=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr.decode()
 
 
 @pytest.mark.parametrize(
