@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares `incipit bench` with llama-bench on the same files, in alternating runs.
+"""Compares `incipit bench` with llama-bench and llama-batched-bench on the same files, in alternating runs.
 
     compare.py --incipit build/src/cli/incipit --peer DIR/bin [--pairs 5] MODEL.gguf...
 
@@ -19,11 +19,11 @@ def cpu():
 
 def ours(a, model):
     args = [a.incipit, "bench", "-m", model, "-p", str(a.prompt), "-n", str(a.tokens), "-d", str(a.depth),
-            "-t", str(a.threads), "-r", "1", "--json", "--kv", a.kv]
+            "-t", str(a.threads), "-b", f"1,{a.batch}" if a.batch else "1", "-r", "1", "--json", "--kv", a.kv]
     if a.isa:
         args += ["--isa", a.isa]
-    r = json.loads(subprocess.run(args, check=True, capture_output=True, text=True).stdout)["results"][0]
-    return {"prefill": r["prefill"], "decode": r["decode"]}
+    r = json.loads(subprocess.run(args, check=True, capture_output=True, text=True).stdout)["results"]
+    return {"prefill": r[0]["prefill"], "decode": r[0]["decode"]} | ({"batch": r[1]["decode"]} if a.batch else {})
 
 
 def theirs(a, model):
@@ -32,7 +32,14 @@ def theirs(a, model):
     if a.kv != "f16":
         args += ["-fa", "1"]
     out = json.loads(subprocess.run(args, check=True, capture_output=True, text=True).stdout)
-    return {"prefill" if r["n_prompt"] else "decode": r["avg_ts"] for r in out}
+    found = {"prefill" if r["n_prompt"] else "decode": r["avg_ts"] for r in out}
+    if a.batch:
+        args = [a.peer + "/llama-batched-bench", "-m", model, "-npp", "64", "-ntg", str(a.tokens), "-npl", str(a.batch),
+                "-c", str(a.batch * (64 + a.tokens)), "-t", str(a.threads), "-ctk", a.kv, "-ctv", a.kv,
+                "--output-format", "jsonl"]
+        both = subprocess.run(args, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+        found["batch"] = next(json.loads(l)["speed_tg"] for l in both.splitlines() if l.startswith('{"n_kv_max"'))
+    return found
 
 
 def save(a, figures):
@@ -42,7 +49,7 @@ def save(a, figures):
     head = {"date": datetime.date.today().isoformat(), "cpu": cpu(), "kernel": platform.release(), "version": version,
             "peer": "llama.cpp of llama-cpp-python 0.3.36" if a.peer else None,
             "options": {k: v for k, v in vars(a).items()
-                        if k in ("pairs", "rounds", "prompt", "tokens", "depth", "threads", "kv", "isa")}}
+                        if k in ("pairs", "rounds", "prompt", "tokens", "depth", "batch", "threads", "kv", "isa")}}
     (folder / f"{a.save}.json").write_text(json.dumps(head | figures, indent=1) + "\n")
 
 
@@ -55,6 +62,7 @@ def main():
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--tokens", type=int, default=64)
     p.add_argument("--depth", type=int, default=0)
+    p.add_argument("--batch", type=int, help="decode so many sequences at once, too")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--kv", default="f16")
     p.add_argument("--isa", help="force it in incipit (the peer must be built to match)")
@@ -70,7 +78,7 @@ def main():
             for side in ((ours, theirs) if i % 2 == 0 else (theirs, ours)):
                 both[side.__name__] = side(a, model)
             pairs.append(both)
-        for what in ("prefill", "decode"):
+        for what in pairs[0]["ours"]:
             x, y = [q["ours"][what] for q in pairs], [q["theirs"][what] for q in pairs]
             r = [u / v for u, v in zip(x, y)]
             name = pathlib.Path(model).name[-33:]
