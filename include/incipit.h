@@ -201,6 +201,9 @@ void icp_grammar_free(icp_grammar **g); /* NULL is fine */
 
 typedef struct icp_engine_opts {
     size_t cache_limit; /* bytes; 0: from the machine's free memory */
+    /* What it may become (icp_engine_set_limit); 0: it stays as it is. What a request may take, and
+     * what is allocated at once, goes by the least. */
+    size_t cache_least, cache_most;
     bool no_cache;
     int max_parallel;  /* sequences at once; 0: default */
     int chunk;         /* prompt tokens a step at most; 0: default */
@@ -214,6 +217,11 @@ typedef struct icp_engine_opts {
 int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out, icp_error *err);
 void icp_engine_close(icp_engine **e);
 void icp_engine_get_stats(icp_engine *e, icp_stats *out);
+/* Changes the limit, within cache_least and cache_most. When it returns, what it does not hold any
+ * more is evicted, and its memory given back to the system: requests that had more of it go on
+ * when there is room, and pins may have yielded. ICP_EUNSUPPORTED: it stays as it is; ICP_EAGAIN:
+ * public prefixes take more. */
+int icp_engine_set_limit(icp_engine *e, size_t limit);
 /* Tokens of prompt and answer at most: the model's context, or what the cache has room for. */
 size_t icp_engine_get_context(const icp_engine *e);
 

@@ -18,6 +18,8 @@ int icp_engine_open(icp_model *m, const icp_engine_opts *opts, icp_engine **out,
                       .tok = m->tok,
                       .pool = m->pool,
                       .cache_limit = opts->cache_limit ? opts->cache_limit : default_cache_limit(),
+                      .cache_least = opts->cache_least,
+                      .cache_most = opts->cache_most,
                       .no_cache = opts->no_cache,
                       .max_parallel = opts->max_parallel,
                       .chunk = opts->chunk,
@@ -45,6 +47,10 @@ void icp_engine_close(icp_engine **ee) {
 
 void icp_engine_get_stats(icp_engine *e, icp_stats *out) {
     engine_get_stats(e->engine, out);
+}
+
+int icp_engine_set_limit(icp_engine *e, size_t limit) {
+    return engine_set_limit(e->engine, limit);
 }
 
 size_t icp_engine_get_context(const icp_engine *e) {

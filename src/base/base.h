@@ -52,6 +52,9 @@ void mem_unreserve(void *block, size_t size);
  * to them would; what was written stays. ICP_EUNSUPPORTED: the kernel cannot (Linux before 5.14),
  * or has no memory. */
 int mem_commit(void *block, size_t size);
+/* Gives the memory of a part of a reservation, whole pages of the system's, back; it reads as
+ * zeroes and is committed anew when written. */
+void mem_release(void *block, size_t size);
 /* Keeps what is or will be committed of a reservation from being swapped out. ICP_ELIMIT: the
  * process may not lock so much (RLIMIT_MEMLOCK). */
 int mem_lock(void *block, size_t size);

@@ -73,6 +73,10 @@ int mem_commit(void *block, size_t size) {
     return madvise(block, size, MADV_POPULATE_WRITE) ? ICP_EUNSUPPORTED : 0;
 }
 
+void mem_release(void *block, size_t size) {
+    madvise(block, size, MADV_DONTNEED);
+}
+
 int mem_lock(void *block, size_t size) {
     return mlock2(block, size, MLOCK_ONFAULT) ? ICP_ELIMIT : 0;
 }

@@ -10,6 +10,7 @@ enum {
     MIN_PAGES = 4,
     MIN_SPARE = 16 << 10, /* for chains and namespaces; of a large limit: */
     SPARE_SHARE = 64,     /* one part in so many */
+    BOOKS_SHARE = 8,      /* of the least limit, for the bookkeeping of pages that may be away */
 };
 
 static size_t round_up(size_t n, size_t to) {
@@ -26,13 +27,14 @@ static size_t page_cost(const cache *c) {
     return c->stride + sizeof(page) + 2 * sizeof(page *) + CACHE_GHOSTS * sizeof(ghost);
 }
 
-static size_t stride_of(size_t page_size) {
-    bool big = page_size >= (size_t)BIG * PAGE_ALIGN_BIG;
+/* Pages whose memory may be given back have the system's pages to themselves. */
+static size_t stride_of(size_t page_size, bool may_go) {
+    bool big = may_go || page_size >= (size_t)BIG * PAGE_ALIGN_BIG;
     return round_up(page_size, big ? PAGE_ALIGN_BIG : PAGE_ALIGN);
 }
 
 size_t cache_limit_of(size_t page_size, size_t n_pages) {
-    cache shape = {.stride = stride_of(page_size)};
+    cache shape = {.stride = stride_of(page_size, false)};
     size_t need = fixed_cost(&shape.opts) + n_pages * page_cost(&shape);
     /* the least limit of which, without one part in SPARE_SHARE, so much is left */
     return MAX(need + MIN_SPARE, need + (need - 1) / (SPARE_SHARE - 1));
@@ -43,26 +45,46 @@ static int open_curve(cache *c) {
     return n ? curve_open(n, c->n_pages, &c->curve) : 0;
 }
 
+size_t cache_pages_within(const cache *c, size_t limit) {
+    size_t fixed = fixed_cost(&c->opts) + c->spare + c->n_pages * (page_cost(c) - c->stride);
+    return limit > fixed ? MIN((limit - fixed) / c->stride, c->n_pages) : 0;
+}
+
+size_t cache_confine(cache *c, size_t limit) {
+    assert(c->opts.least);
+    c->limit = MIN(MAX(limit, c->opts.least), c->opts.limit);
+    page_confine(c, cache_pages_within(c, c->limit));
+    curve_resize(c->curve, c->n_most);
+    return page_excess(c);
+}
+
+/* How many pages there are, of which not all need ever be in use at once: the bookkeeping of those
+ * that are away must leave most of the least limit to pages. */
+static void set_pages(cache *c, size_t spare) {
+    const cache_opts *o = &c->opts;
+    c->stride = stride_of(o->page_size, o->least > 0);
+    c->n_pages = (o->limit - spare - fixed_cost(o)) / page_cost(c);
+    if (o->least) c->n_pages = MIN(c->n_pages, o->least / BOOKS_SHARE / (page_cost(c) - c->stride));
+    c->n_pages = MIN(c->n_pages, UINT32_MAX - 1);
+    c->spare = o->least ? spare : o->limit - fixed_cost(o) - c->n_pages * page_cost(c);
+    c->limit = o->limit;
+}
+
 int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
-    size_t spare = MAX(opts->limit / SPARE_SHARE, MIN_SPARE);
+    size_t least = opts->least ? opts->least : opts->limit;
+    size_t spare = MAX(least / SPARE_SHARE, MIN_SPARE);
     if (opts->page_size == 0 || (!opts->copy && !opts->no_reuse))
         return error_set(err, ICP_EINVALID, "a cache needs a page size and a way to copy");
 
     cache shape = {.opts = *opts};
-    bool fits =
-        opts->page_size <= opts->limit / MIN_PAGES && spare + fixed_cost(opts) < opts->limit;
-    if (fits) {
-        shape.stride = stride_of(opts->page_size);
-        shape.n_pages = (opts->limit - spare - fixed_cost(opts)) / page_cost(&shape);
-        shape.n_pages = MIN(shape.n_pages, UINT32_MAX - 1);
-    }
-    if (shape.n_pages < MIN_PAGES)
+    bool fits = opts->page_size <= least / MIN_PAGES && spare + fixed_cost(opts) < least;
+    if (fits) set_pages(&shape, spare);
+    if (!fits || cache_pages_within(&shape, least) < MIN_PAGES)
         return error_set(err, ICP_ELIMIT,
-                         "a cache of %zu bytes has no room for %d pages of %zu bytes", opts->limit,
+                         "a cache of %zu bytes has no room for %d pages of %zu bytes", least,
                          MIN_PAGES, opts->page_size);
     shape.n_parts = (opts->state_size + shape.stride - 1) / shape.stride;
     shape.reserved = round_up(shape.n_pages * shape.stride, PAGE_ALIGN_BIG);
-    shape.spare = opts->limit - fixed_cost(opts) - shape.n_pages * page_cost(&shape);
 
     cache *c = mem_alloc(sizeof *c);
     if (c) *c = shape;
@@ -118,14 +140,16 @@ void *cache_page(const cache *c, page_id id) {
 
 size_t cache_obtainable(const cache *c, const cache_owner *owner) {
     size_t all = c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE] + c->n_in[PAGE_STATE];
+    all -= MIN(all, page_excess(c));
     if (!owner || owner->quota == SIZE_MAX) return all;
     size_t pinned = owner->n_pages - owner->n_idle;
     return MIN(all, owner->quota > pinned ? owner->quota - pinned : 0);
 }
 
 void cache_get_stats(const cache *c, cache_stats *out) {
+    size_t n = c->n_pages - c->n_in[PAGE_AWAY];
     *out = (cache_stats){
-        .n_pages = c->n_pages,
+        .n_pages = n,
         .n_free = c->n_in[PAGE_FREE],
         .n_pinned =
             c->n_in[PAGE_HELD] + c->n_in[PAGE_FILLING] + c->n_in[PAGE_SHARED] + c->n_in[PAGE_KEPT],
@@ -133,9 +157,9 @@ void cache_get_stats(const cache *c, cache_stats *out) {
         .n_checkpoints = c->n_checkpoints,
         .n_checkpoint_pages = c->n_checkpoints * c->n_parts,
         .page_size = c->opts.page_size,
-        .limit = c->opts.limit,
-        .metadata =
-            fixed_cost(&c->opts) + c->n_pages * (page_cost(c) - c->opts.page_size) + c->spent,
+        .limit = c->limit,
+        .metadata = fixed_cost(&c->opts) + c->n_pages * (page_cost(c) - c->stride) +
+                    n * (c->stride - c->opts.page_size) + c->spent,
         .evictions = c->evictions,
         .expired = c->expired,
         .copies = c->copies,

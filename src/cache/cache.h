@@ -25,6 +25,7 @@ typedef struct cache_opts {
     size_t page_size;  /* bytes */
     size_t state_size; /* bytes of what a sequence carries beside its pages; 0: nothing */
     size_t limit;      /* bytes for everything: pages, tree and bookkeeping */
+    size_t least;      /* what the limit may be lowered to (cache_confine); 0: it stays */
     bool no_reuse;     /* nothing is found again (--no-cache) */
     enum cache_policy policy;
     size_t curve_samples; /* for cache_get_curve; 0: none */
@@ -38,6 +39,11 @@ typedef struct cache_opts {
 int cache_open(const cache_opts *opts, cache **out, icp_error *err);
 /* The least limit that holds so many pages (without a curve). */
 size_t cache_limit_of(size_t page_size, size_t n_pages);
+/* Of a cache with opts.least: from now on it has no more than so many bytes, between that and
+ * opts.limit. What goes is evicted, and its memory given back; only what chains have stays until
+ * they close. Returns how many pages that is. */
+size_t cache_confine(cache *c, size_t limit);
+size_t cache_pages_within(const cache *c, size_t limit); /* pages that such a limit holds */
 void cache_close(cache **c); /* its chains must be closed; ends all namespaces, held or not */
 void *cache_page(const cache *c, page_id page); /* address of a page's bytes, 64-byte aligned */
 /* Gives memory to some of the pages that will be the next to be used for the first time: the first

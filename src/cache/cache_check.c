@@ -18,9 +18,9 @@ static const char *check_states(const cache *c) {
     size_t n_in[PAGE_STATES] = {0}, n_free = 0;
     for (size_t i = 0; i < c->n_pages; i++) {
         const page *p = &c->pages[i];
-        EXPECT(p->state < PAGE_STATES, "[1] a page's state is none of the seven");
+        EXPECT(p->state < PAGE_STATES, "[1] a page's state is none of the eight");
         n_in[p->state]++;
-        EXPECT(!p->children || p->state == PAGE_FREE || p->n == CACHE_PAGE,
+        EXPECT(!p->children || p->state == PAGE_FREE || p->state == PAGE_AWAY || p->n == CACHE_PAGE,
                "[2] a partial page has children");
         EXPECT((p->n > 0) == in_tree(p), "[2] only a page in the tree has published tokens");
         EXPECT(p->n <= CACHE_PAGE, "[2] a page has more tokens than fit");
@@ -32,6 +32,13 @@ static const char *check_states(const cache *c) {
     for (const page *p = c->free; p && n_free <= c->n_pages; p = p->next_free, n_free++)
         EXPECT(p->state == PAGE_FREE, "[1] a page on the free list is in use");
     EXPECT(n_free == c->n_in[PAGE_FREE], "[1] a free page is not on the free list");
+    size_t n_away = 0;
+    for (const page *p = c->away; p && n_away <= c->n_pages; p = p->next_free, n_away++)
+        EXPECT(p->state == PAGE_AWAY, "[1] a page on the list of those away is in use");
+    EXPECT(n_away == c->n_in[PAGE_AWAY], "[1] a page that is away is not on their list");
+    EXPECT(!page_excess(c) || c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE] + c->n_in[PAGE_STATE] == 0,
+           "[15] a page that nobody uses should be away");
+    EXPECT(!n_away || c->n_pages - n_away >= c->n_most, "[15] a page is away and should be free");
     return NULL;
 }
 
@@ -262,7 +269,8 @@ static const char *check_budget(const cache *c) {
     EXPECT(spent == c->spent, "[10] spent bytes are counted wrongly");
     cache_stats s;
     cache_get_stats(c, &s);
-    EXPECT(spent <= c->spare && s.n_pages * s.page_size + s.metadata <= s.limit,
+    EXPECT(spent <= c->spare && (s.n_pages - page_excess(c)) * s.page_size + s.metadata <=
+                                    s.limit + page_excess(c) * (c->stride - c->opts.page_size),
            "[10] the limit is exceeded");
     return NULL;
 }

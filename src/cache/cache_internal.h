@@ -35,6 +35,7 @@ enum page_state {
     PAGE_IDLE,    /* in the tree, in no chain: the cache */
     PAGE_STATE,   /* part of a checkpoint (checkpoint.c), */
     PAGE_KEPT,    /* of one that a chain keeps */
+    PAGE_AWAY,    /* without memory, on a list of its own: more than the limit holds now */
     PAGE_STATES
 };
 
@@ -44,7 +45,7 @@ typedef struct page {
     treap_link *children; /* pages that go on where this full one ends */
     union {
         struct page *parent;    /* NULL: the page starts where its namespace does */
-        struct page *next_free; /* PAGE_FREE */
+        struct page *next_free; /* PAGE_FREE, PAGE_AWAY */
         struct page *edge;      /* PAGE_STATE, the first part: the page at whose end it stands */
     };
     union {
@@ -151,7 +152,9 @@ struct cache {
     size_t stride, n_pages, reserved;
     size_t n_parts; /* pages of a checkpoint; 0: sequences have no state */
     page *pages;    /* parallel to bytes */
-    page *free;
+    page *free, *away;
+    size_t n_most;    /* pages that are not away, as the limit has it now */
+    size_t limit;     /* that, in bytes */
     size_t n_begun;   /* pages that were used at some time: the first ones */
     size_t committed; /* bytes of the reservation that have memory, or more than there are: no more
                        * can be had */
@@ -199,6 +202,11 @@ void page_move(cache *c, page *p, enum page_state to); /* the only writer of `st
 /* FREE to HELD, pinned once, for a chain of this namespace (or none); NULL: none is free. */
 page *page_take(cache *c, cache_space *space);
 void page_give(cache *c, page *p); /* any but FREE to FREE; is in no tree */
+
+/* Pages that should be away, and are in use. */
+size_t page_excess(const cache *c);
+/* Changes n_most: pages come back, or go, as far as nobody uses them. */
+void page_confine(cache *c, size_t n_most);
 
 static inline void *page_address(const cache *c, const page *p) {
     return c->bytes + (size_t)(p - c->pages) * c->stride;
@@ -320,6 +328,7 @@ size_t curve_size(size_t n);                 /* bytes */
 void curve_use(curve *c, uint64_t print);    /* it is the most recently used one now */
 void curve_forget(curve *c, uint64_t print); /* a larger cache would not have it either */
 void curve_read(const curve *c, cache_curve *out);
+void curve_resize(curve *c, size_t n_pages); /* of the cache, from now on: begins anew */
 
 /* ---- owners and namespaces (space.c) --------------------------------------------------------- */
 

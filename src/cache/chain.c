@@ -195,7 +195,7 @@ page *chain_obtain(chain *ch, const page *keep) {
     cache *c = ch->cache;
     cache_owner *owner = ch->space ? ch->space->owner : NULL;
     if (owner && owner->n_pages >= owner->quota && !leaf_evict(c, owner, keep)) return NULL;
-    if (!c->free) leaf_evict(c, NULL, keep);
+    while (!c->free && leaf_evict(c, NULL, keep)) continue;
     return page_take(c, ch->space);
 }
 
@@ -392,6 +392,7 @@ void chain_close(chain **chp) {
     mem_free(ch->pages);
     mem_free(ch);
     *chp = NULL;
+    if (page_excess(c)) page_confine(c, c->n_most);
 }
 
 size_t chain_len(const chain *ch) {

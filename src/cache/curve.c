@@ -187,6 +187,13 @@ void curve_read(const curve *c, cache_curve *out) {
     }
 }
 
+void curve_resize(curve *c, size_t n_pages) {
+    if (!c || c->n_pages == n_pages) return;
+    c->n_pages = n_pages;
+    c->asked = c->hits = c->followed = c->followed_hits = 0;
+    memset(c->found, 0, sizeof c->found);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 size_t curve_size(size_t n) {

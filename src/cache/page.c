@@ -7,6 +7,10 @@
  *   heap    | idle leaves ...  (evict.c)
  *   ghosts  | what is gone ... (ghost.c)
  *
+ * Where the limit may be lowered, pages that it does not hold are away: they have no memory. A page
+ * goes when it is freed while there are too many, whoever frees it; so the excess is what is in
+ * use.
+ *
  * The free list is last in, first out: a page that was used before goes out before one whose
  * memory was never touched. */
 #include <assert.h>
@@ -33,7 +37,7 @@ int page_pool_init(cache *c) {
         c->pages[i].next_free = c->free;
         c->free = &c->pages[i];
     }
-    c->n_in[PAGE_FREE] = c->n_pages;
+    c->n_in[PAGE_FREE] = c->n_most = c->n_pages;
     return 0;
 }
 
@@ -55,6 +59,28 @@ void page_move(cache *c, page *p, enum page_state to) {
     p->state = to;
 }
 
+size_t page_excess(const cache *c) {
+    size_t here = c->n_pages - c->n_in[PAGE_AWAY];
+    return here > c->n_most ? here - c->n_most : 0;
+}
+
+static void send_away(cache *c, page *p) {
+    page_move(c, p, PAGE_AWAY);
+    mem_release(page_address(c, p), c->stride);
+    p->next_free = c->away;
+    c->away = p;
+}
+
+/* Of a page that was moved to FREE. */
+static void put_free(cache *c, page *p) {
+    if (page_excess(c)) {
+        send_away(c, p);
+        return;
+    }
+    p->next_free = c->free;
+    c->free = p;
+}
+
 page *page_take(cache *c, cache_space *space) {
     page *p = c->free;
     if (!p) return NULL;
@@ -72,6 +98,7 @@ page *page_take(cache *c, cache_space *space) {
 }
 
 bool cache_commit(cache *c) {
+    if (c->away) return false;
     size_t begun = c->n_begun * c->stride / COMMIT_STEP * COMMIT_STEP;
     size_t from = MAX(c->committed, begun);
     size_t ahead = MIN(c->reserved / COMMIT_SHARE, (size_t)COMMIT_AHEAD);
@@ -93,6 +120,21 @@ void page_give(cache *c, page *p) {
     p->pins = p->n = p->n_low = p->hits = 0;
     p->used = p->sampled = 0;
     p->until = p->until_low = 0;
-    p->next_free = c->free;
-    c->free = p;
+    put_free(c, p);
+}
+
+void page_confine(cache *c, size_t n_most) {
+    c->n_most = MIN(n_most, c->n_pages);
+    while (c->away && c->n_pages - c->n_in[PAGE_AWAY] < c->n_most) {
+        page *p = c->away;
+        c->away = p->next_free;
+        page_move(c, p, PAGE_FREE);
+        put_free(c, p);
+    }
+    while (page_excess(c) && c->free) {
+        page *p = c->free;
+        c->free = p->next_free;
+        send_away(c, p);
+    }
+    while (page_excess(c) && leaf_evict(c, NULL, NULL)) continue;
 }

@@ -112,10 +112,13 @@ static size_t count_fixed(const engine *e, const engine_opts *opts, size_t n_voc
 
 static void set_sizes(engine *e, const engine_opts *opts) {
     const model_info *info = model_get_info(e->model);
+    e->limit = opts->cache_limit;
+    e->least = opts->cache_least ? MIN(opts->cache_least, e->limit) : e->limit;
+    e->most = MAX(opts->cache_most, e->limit);
     e->max_running = opts->max_parallel > 0 ? opts->max_parallel : ENGINE_PARALLEL;
     size_t stride = carry_stride(info);
     if (stride) {
-        size_t most = opts->cache_limit / ENGINE_STATES_SHARE / stride;
+        size_t most = e->least / ENGINE_STATES_SHARE / stride;
         e->max_running = (int)MIN((size_t)e->max_running, MAX(most, 1));
         e->states_size = stride * (size_t)e->max_running;
     }
@@ -125,10 +128,9 @@ static void set_sizes(engine *e, const engine_opts *opts) {
     int most = (int)MIN(info->n_ctx, (size_t)INT16_MAX);
     e->chunk = info->causal ? MIN(opts->chunk > 0 ? opts->chunk : ENGINE_CHUNK, most) : most;
     e->n_out = info->n_out;
-    size_t scratch = MIN((size_t)ENGINE_LOGITS_SIZE, opts->cache_limit / ENGINE_LOGITS_SHARE);
+    size_t scratch = MIN((size_t)ENGINE_LOGITS_SIZE, e->least / ENGINE_LOGITS_SHARE);
     size_t rows = scratch / (e->n_out * sizeof(float));
     e->logit_rows = info->causal ? (int)MIN(MAX(rows, 1), (size_t)e->chunk) : most;
-    e->limit = opts->cache_limit;
     e->fixed = count_fixed(e, opts, info->n_vocab);
 }
 
@@ -142,24 +144,28 @@ static size_t curve_samples(size_t limit) {
 /* The limit, less arrays and what is for requests, is the cache's. */
 static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
     const model_info *info = model_get_info(e->model);
-    size_t requests = MAX(e->limit / ENGINE_REQUESTS_SHARE, (size_t)ENGINE_REQUESTS_LEAST);
-    if (e->limit <= e->fixed + requests)
+    size_t requests = MAX(e->least / ENGINE_REQUESTS_SHARE, (size_t)ENGINE_REQUESTS_LEAST);
+    size_t others = e->fixed + requests;
+    bool changes = e->least < e->most;
+    if (e->least <= others)
         return error_set(err, ICP_ELIMIT,
                          "%zu bytes are not enough: requests may have %zu, and the engine's arrays "
                          "need %zu, before there is any cache",
-                         e->limit, requests, e->fixed);
+                         e->least, requests, e->fixed);
     cache_opts co = {.page_size = carry_page_size(info),
                      .state_size = info->state_size,
-                     .limit = e->limit - e->fixed - requests,
+                     .limit = e->most - others,
+                     .least = changes ? e->least - others : 0,
                      .no_reuse = e->no_cache,
-                     .curve_samples = e->no_cache ? 0 : curve_samples(e->limit),
+                     .curve_samples = e->no_cache ? 0 : curve_samples(e->least),
                      .copy = model_copy_page,
                      .copy_arg = e->model};
     TRY(cache_open(&co, &e->cache, err));
+    if (changes) cache_confine(e->cache, e->limit - others);
     if (ledger_new(requests, &e->ledger) < 0) return error_set(err, ICP_ENOMEM, "out of memory");
     cache_stats stats;
     cache_get_stats(e->cache, &stats);
-    e->n_pages = stats.n_pages;
+    e->n_pages = changes ? cache_pages_within(e->cache, co.least) : stats.n_pages;
     e->state_pages = (info->state_size + stats.page_size - 1) / stats.page_size;
     e->quota = opts->tenant_quota ? opts->tenant_quota / stats.page_size : SIZE_MAX;
     if (e->quota == 0)
@@ -169,7 +175,7 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
         (request_limits){.n_vocab = info->n_vocab,
                          .n_ctx = info->causal ? info->n_ctx : (size_t)e->chunk,
                          .n_adapters = (size_t)info->n_adapters,
-                         .cache_tokens = stats.n_pages * CACHE_PAGE,
+                         .cache_tokens = e->n_pages * CACHE_PAGE,
                          .quota_tokens = e->quota == SIZE_MAX ? SIZE_MAX : e->quota * CACHE_PAGE,
                          .embeds = info->embeds};
     return 0;

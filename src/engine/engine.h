@@ -20,7 +20,8 @@ typedef struct engine_opts {
     model *model; /* borrowed, like pool and tokenizer */
     const tokenizer *tok;
     pool *pool;
-    size_t cache_limit; /* bytes */
+    size_t cache_limit; /* bytes; and what engine_set_limit may make of it, 0: it stays */
+    size_t cache_least, cache_most;
     bool no_cache;
     int max_parallel;    /* sequences that run at once; 0: 16 */
     int chunk;           /* prompt tokens a step at most; 0: 512, and 256 when others decode */
@@ -64,5 +65,6 @@ int engine_why(engine *e, const icp_request_opts *opts, icp_usage *out, icp_erro
 struct icp_cache_list;
 int engine_list(engine *e, const char *tenant, size_t most, struct icp_cache_list *out);
 void engine_drop(engine *e, const char *tenant);
+int engine_set_limit(engine *e, size_t limit);
 
 #endif

@@ -414,9 +414,10 @@ struct engine {
     size_t n_out; /* numbers of a row: logits, or states */
     size_t max_queued;
     double max_pause;
-    size_t n_pages, state_pages; /* all; of a checkpoint */
+    size_t n_pages, state_pages; /* all that there are at least; of a checkpoint */
     size_t quota;                /* pages; SIZE_MAX: none */
     size_t limit, fixed;         /* bytes: all; and arrays, logits and scratch */
+    size_t least, most;          /* of the limit; equal when it stays */
     ledger *ledger;
 
     /* Of the thread. Arrays are sized once. */

@@ -127,6 +127,25 @@ int engine_list(engine *e, const char *tenant, size_t most, icp_cache_list *out)
     return errand_do(e, run_list, &l);
 }
 
+/* ---- limit ----------------------------------------------------------------------------------- */
+
+/* Sequences that have more than the limit holds wait for their turn again, the last first; pins
+ * yield before. */
+static int run_limit(engine *e, void *arg) {
+    e->limit = MIN(MAX(*(const size_t *)arg, e->least), e->most);
+    size_t others = e->fixed + e->ledger->limit;
+    while (cache_confine(e->cache, e->limit - others) > 0) {
+        if (pin_yield(e)) continue;
+        if (e->n_running == 0) return ICP_EAGAIN; /* public prefixes */
+        queue_preempt(e, e->n_running - 1);
+    }
+    return 0;
+}
+
+int engine_set_limit(engine *e, size_t limit) {
+    return e->least < e->most ? errand_do(e, run_limit, &limit) : ICP_EUNSUPPORTED;
+}
+
 /* ---- drop ------------------------------------------------------------------------------------ */
 
 static int run_drop(engine *e, void *arg) {

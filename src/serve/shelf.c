@@ -13,7 +13,8 @@
  * Under the lock:
  * 1. What a ready model consists of does not change while it has users.
  * 2. A call waits at one model only, and belongs to the shelf until it is handed to the workers.
- * 3. At most `most` models are ready or being loaded; each has the same share of the cache's limit.
+ * 3. At most `most` models are ready or being loaded. They have equal shares of the cache's limit,
+ *    a lone one all of it: before another is loaded, the others give up what it is to have.
  */
 #include <errno.h>
 #include <fts.h>
@@ -26,7 +27,9 @@
 
 struct shelf {
     server *server;
-    icp_engine_opts engine; /* with a model's share of the cache */
+    icp_engine_opts engine;
+    size_t limit; /* of the cache, for all models */
+    size_t share; /* what each that is ready has of it; the keeper's */
     size_t most;
     double idle; /* seconds after which a model without requests goes; 0: it stays */
 
@@ -230,6 +233,25 @@ static void hand_over(shelf *sh, served *m, const icp_error *why) {
     }
 }
 
+static size_t count_ready(const shelf *sh) {
+    size_t n = 0;
+    for (const served *m = sh->first; m; m = m->next) n += m->ready;
+    return n;
+}
+
+/* Makes the limit be for n models. True: the lock was open for a while. */
+static bool share_out(shelf *sh, size_t n) {
+    if (sh->share == sh->limit / n) return false;
+    sh->share = sh->limit / n;
+    for (served *m = sh->first; m; m = m->next) {
+        if (!m->ready) continue;
+        pthread_mutex_unlock(&sh->lock); /* only the keeper unloads, and nothing leaves the list */
+        icp_engine_set_limit(m->engine, sh->share);
+        pthread_mutex_lock(&sh->lock);
+    }
+    return true;
+}
+
 static void unload(shelf *sh, served *m) {
     m->ready = false;
     pthread_mutex_unlock(&sh->lock);
@@ -239,10 +261,23 @@ static void unload(shelf *sh, served *m) {
     m->leaving = false;
 }
 
+static int try_to_load(shelf *sh, served *m, icp_error *err) {
+    icp_engine_opts engine = sh->engine;
+    size_t available = mem_available();
+    engine.cache_limit = sh->share;
+    engine.cache_least = sh->limit / sh->most;
+    engine.cache_most = sh->limit;
+    if (available < m->size)
+        return error_set(err, ICP_ENOMEM, "it has %.1f GB, and %.1f GB of memory are free",
+                         (double)m->size / 1e9, (double)available / 1e9);
+    return served_load(m, sh->server->opts, &engine, err);
+}
+
 static void load(shelf *sh, served *m) {
     icp_error why = {0};
+    share_out(sh, count_ready(sh) + 1);
     pthread_mutex_unlock(&sh->lock);
-    int rc = served_load(m, sh->server->opts, &sh->engine, &why);
+    int rc = try_to_load(sh, m, &why);
     if (rc < 0) log_line(LOG_WARN, "%s cannot be loaded: %s", m->name, why.text);
     pthread_mutex_lock(&sh->lock);
     m->ready = rc == 0;
@@ -252,12 +287,10 @@ static void load(shelf *sh, served *m) {
 
 /* The model that is to go: the one that is going already, or an unused one, or the one that was
  * taken longest ago. NULL: none is loaded. */
-static served *pick_victim(shelf *sh, size_t *n_ready) {
+static served *pick_victim(shelf *sh) {
     served *victim = NULL;
-    *n_ready = 0;
     for (served *m = sh->first; m; m = m->next) {
         if (!m->ready) continue;
-        ++*n_ready;
         if (!victim || (!victim->leaving &&
                         (m->leaving || (m->users == 0 && victim->users > 0) ||
                          ((m->users == 0) == (victim->users == 0) && m->used < victim->used))))
@@ -266,11 +299,21 @@ static served *pick_victim(shelf *sh, size_t *n_ready) {
     return victim;
 }
 
-/* One step towards room for a model; true when there is some. Files become about as large in
- * memory; a quarter is for what comes with them. */
+/* Whether there would be memory for its weights if all others went. */
+static bool could_fit(const shelf *sh, const served *wanted) {
+    size_t most = mem_available();
+    for (const served *m = sh->first; m; m = m->next)
+        if (m->ready) most += m->size;
+    return most >= wanted->size;
+}
+
+/* One step towards room for a model; true when there is some. First the others' caches shrink.
+ * Files become about as large in memory; a quarter is for what comes with them. */
 static bool make_room(shelf *sh, const served *wanted) {
-    size_t n_ready;
-    served *victim = pick_victim(sh, &n_ready);
+    size_t n_ready = count_ready(sh);
+    if (n_ready < sh->most) share_out(sh, n_ready + 1);
+    served *victim = pick_victim(sh);
+    if (!could_fit(sh, wanted)) return true; /* to be refused: nobody goes for that */
     bool fits = n_ready < sh->most && mem_available() >= wanted->size / 4 * 5;
     if (!victim || (fits && !victim->leaving)) return true;
     victim->leaving = true;
@@ -310,7 +353,7 @@ static void *keep(void *arg) {
         served *wanted = first_wanted(sh), *idle = next_idle(sh, &at);
         if (wanted && make_room(sh, wanted))
             load(sh, wanted);
-        else if (wanted)
+        else if (wanted || share_out(sh, MAX(count_ready(sh), 1)))
             continue;
         else if (idle && clock_now() >= at)
             unload(sh, idle);
@@ -326,21 +369,20 @@ static void *keep(void *arg) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* The limit of the cache is for all: each model that may be loaded has the same share. */
 static void set_limits(shelf *sh, const serve_opts *opts) {
     size_t limit = opts->engine.cache_limit ? opts->engine.cache_limit : mem_available() / 2;
+    sh->limit = sh->share = limit;
     sh->most = opts->max_models > 0 ? (size_t)opts->max_models : 2;
     sh->idle = opts->model_idle;
     sh->engine = opts->engine;
-    sh->engine.cache_limit = limit / sh->most;
 }
 
 static void log_shelf(const shelf *sh) {
     size_t n = 0;
     for (const served *m = sh->first; m; m = m->next) n++;
     log_line(LOG_INFO,
-             "%s has %zu models; at most %zu are loaded, with %.0f MiB each beside their weights",
-             sh->server->opts->model_dir, n, sh->most, (double)sh->engine.cache_limit / (1 << 20));
+             "%s has %zu models; at most %zu are loaded, with %.0f MiB in all beside their weights",
+             sh->server->opts->model_dir, n, sh->most, (double)sh->limit / (1 << 20));
 }
 
 int shelf_open(server *s, shelf **out, icp_error *err) {

@@ -15,6 +15,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "cells.h"
 
@@ -44,7 +46,8 @@ typedef struct world {
     cache_space *base_space;
     chain *base;
     size_t quota;
-    double now, soon; /* soon: when short-lived things end; 0: at once */
+    size_t least, most; /* limits, where they change */
+    double now, soon;   /* soon: when short-lived things end; 0: at once */
     live live[MAX_CHAINS];
     size_t n_live;
     string *strings;
@@ -315,11 +318,24 @@ static void step_drop(world *w) {
     }
 }
 
+/* Another limit: what is in use stays, and counts. */
+static void step_confine(world *w) {
+    size_t limit = w->least + draw(w, (uint32_t)(w->most - w->least + 1));
+    size_t excess = cache_confine(w->cache, limit);
+    cache_stats s;
+    cache_get_stats(w->cache, &s);
+    note_evictions(w);
+    assert_int_equal(s.limit, limit);
+    assert_int_equal(s.n_pages, cache_pages_within(w->cache, limit) + excess);
+    if (excess) assert_int_equal(s.n_pages, s.n_pinned);
+}
+
 static void step(world *w) {
     live *l = w->n_live > 0 ? &w->live[draw(w, (uint32_t)w->n_live)] : NULL;
     uint32_t kind = draw(w, 100);
     if (draw(w, 20) == 0) step_tick(w);
     if (draw(w, 20) == 0) step_walk(w);
+    if (w->most && draw(w, 20) == 0) step_confine(w);
     if (l && kind < 3)
         step_open_on(w, l);
     else if (kind < 25 || !l)
@@ -345,10 +361,25 @@ static size_t steps_wanted(void) {
     return text ? strtoull(text, NULL, 10) : STEPS;
 }
 
+/* Large pages, so that bookkeeping is little beside them. */
+enum { LARGE = 16 << 10 };
+
+static cache *open_changing(const world *w, int policy) {
+    cache_opts opts = {.page_size = LARGE,
+                       .limit = w->most,
+                       .least = w->least,
+                       .policy = (enum cache_policy)policy,
+                       .copy = cells_copy};
+    cache *c = NULL;
+    assert_int_equal(cache_open(&opts, &c, NULL), 0);
+    return c;
+}
+
 static void begin(world *w, size_t n_pages) {
     int n_policies = 0;
     while (cache_policy_name(n_policies)) n_policies++;
-    w->cache = cells_open(n_pages, false, (int)(w->random % (uint64_t)n_policies));
+    int policy = (int)(w->random % (uint64_t)n_policies);
+    w->cache = w->most ? open_changing(w, policy) : cells_open(n_pages, false, policy);
     w->strings = calloc(MAX_STRINGS, sizeof *w->strings);
     assert_non_null(w->strings);
     w->quota = MAX(n_pages / 2, 3);
@@ -379,8 +410,7 @@ static void end(world *w) {
 }
 
 /* Returns how many pages were evicted. */
-static uint64_t run(size_t n_pages, int alphabet, uint64_t seed, size_t n_steps) {
-    world w = {.random = seed, .alphabet = alphabet, .soon = seed % 2 ? 10 : 0};
+static uint64_t run_world(world w, size_t n_pages, size_t n_steps) {
     begin(&w, n_pages);
     for (size_t i = 0; i < n_steps; i++) {
         step(&w);
@@ -392,6 +422,11 @@ static uint64_t run(size_t n_pages, int alphabet, uint64_t seed, size_t n_steps)
     uint64_t evictions = w.evictions;
     end(&w);
     return evictions;
+}
+
+static uint64_t run(size_t n_pages, int alphabet, uint64_t seed, size_t n_steps) {
+    world w = {.random = seed, .alphabet = alphabet, .soon = seed % 2 ? 10 : 0};
+    return run_world(w, n_pages, n_steps);
 }
 
 static void test_tiny_pools(void **state) {
@@ -408,6 +443,57 @@ static void test_middling_pools(void **state) {
     for (size_t i = 0; i < COUNT_OF(n_pages); i++) run(n_pages[i], 2 + (int)i, 77 + i, n_steps);
 }
 
+static void test_limits_that_change(void **state) {
+    size_t n_steps = steps_wanted() / 24;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        world w = {.random = 500 + seed,
+                   .alphabet = 2 + (int)seed % 3,
+                   .soon = seed % 2 ? 10 : 0,
+                   .least = (size_t)(140 + 40 * (seed % 4)) << 10,
+                   .most = (size_t)(1 + seed / 2) << 20};
+        assert_true(run_world(w, 8 + 4 * seed, n_steps) > 0);
+    }
+}
+
+/* Bytes of all pages that have memory. */
+static size_t resident(const cache *c, size_t n_pages) {
+    static unsigned char there[1 << 16];
+    size_t size = n_pages * LARGE, n = 0, system = (size_t)sysconf(_SC_PAGESIZE);
+    assert_true(size / system <= sizeof there);
+    assert_int_equal(mincore(cache_page(c, (page_id){0}), size, there), 0);
+    for (size_t i = 0; i < size / system; i++) n += there[i] & 1;
+    return n * system;
+}
+
+static void test_memory_is_given_back(void **state) {
+    enum { LEN = 100 * CACHE_PAGE };
+    static int32_t tokens[LEN];
+    world w = {.least = 1 << 20, .most = 4 << 20};
+    cache *c = open_changing(&w, CACHE_HAZARD);
+    size_t n_pages = cache_pages_within(c, w.most);
+    cache_space *space;
+    chain *ch;
+    assert_true(n_pages >= 100);
+    assert_int_equal(cache_space_get(c, NULL, "s", 1, &space), 0);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(chain_open(c, space, &ch), 0);
+        chain_match(ch, tokens, LEN, LEN);
+        assert_int_equal(chain_reserve(ch, LEN), 0);
+        for (size_t i = chain_len(ch) / CACHE_PAGE; i < 100; i++)
+            memset(chain_pages(ch)[i], 0, LARGE);
+        chain_publish(ch, tokens + chain_len(ch), LEN - chain_len(ch));
+        assert_true(resident(c, n_pages) >= 100 * LARGE);
+        if (round) assert_true(cache_confine(c, w.least) >= 100 - cache_pages_within(c, w.least));
+        chain_close(&ch);
+        if (!round) assert_int_equal(cache_confine(c, w.least), 0);
+        assert_true(resident(c, n_pages) <= cache_pages_within(c, w.least) * LARGE);
+        assert_null(cache_check(c));
+        assert_int_equal(cache_confine(c, w.most), 0);
+    }
+    cache_space_put(c, &space);
+    cache_close(&c);
+}
+
 static void test_nothing_is_evicted(void **state) {
     size_t n_steps = steps_wanted() / 6;
     for (uint64_t seed = 0; n_steps > 0; seed++) {
@@ -419,8 +505,8 @@ static void test_nothing_is_evicted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiny_pools),
-        cmocka_unit_test(test_middling_pools),
+        cmocka_unit_test(test_tiny_pools),         cmocka_unit_test(test_middling_pools),
+        cmocka_unit_test(test_limits_that_change), cmocka_unit_test(test_memory_is_given_back),
         cmocka_unit_test(test_nothing_is_evicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

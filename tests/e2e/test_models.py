@@ -49,26 +49,107 @@ def statuses(s):
     return {m["id"]: m["status"]["value"] for m in s.get("/v1/models").json["data"]}
 
 
+def metric(s, model, name):
+    text = s.get(f"/metrics?model={model}").body.decode()
+    assert f'model_name="{model}"' in text
+    return float(re.search(rf"^{name}\S* (\S+)$", text, re.M)[1])
+
+
+def limit_of(s, model):
+    return metric(s, model, "incipit_memory_limit_bytes")
+
+
 def test_models_by_name(folder, expected):
     with serving("--model-dir", folder, "--cache-ram", "128M") as s:
         assert statuses(s) == dict.fromkeys(sorted(expected), "unloaded")
         assert s.get("/v1/models/sub/qwen2").json["id"] == "sub/qwen2"
         a = s.get("/metrics")
         assert a.status == 503 and a.error["code"] == "model_not_loaded"
-        for name in expected:
+        for i, name in enumerate(expected):
             assert answer(s, name) == expected[name]
+            assert limit_of(s, name) == (64 if i else 128) << 20
         loaded = statuses(s)
         assert list(loaded.values()).count("loaded") == 2, "two at most, unless --max-models says more"
         [facts] = [m for m in s.get("/v1/models").json["data"] if m["id"] == "split"]
         assert facts["context_length"] == 512 and facts["meta"]["architecture"] == "llama"
-        # one limit for all: each of two gets half of it
+        # one limit for all: each of two has half of it
         for name in (n for n, status in loaded.items() if status == "loaded"):
-            text = s.get(f"/metrics?model={name}").body.decode()
-            assert f'model_name="{name}"' in text
-            limit = float(re.search(r"^incipit[:_]memory_limit_bytes\S* (\S+)$", text, re.M)[1])
-            assert limit == 64 << 20
+            assert limit_of(s, name) == 64 << 20
         assert s.get("/props?model=split").json["model_alias"] == "split"
         assert s.post("/tokenize", {"model": "gemma2", "content": "hi"}).status == 200
+
+
+def test_one_limit_for_all(folder):
+    """A lone model has all of it; another makes it shrink, and it grows again when that has gone."""
+
+    def ask(name, i):
+        prompt = [5 + (i + k * k) % 250 for k in range(450)]
+        return s.post("/v1/completions", body(name, prompt=prompt, max_tokens=1)).json
+
+    cached = lambda name, i: ask(name, i)["usage"]["prompt_tokens_details"]["cached_tokens"]
+    with serving("--model-dir", folder, "--cache-ram", "24M", "--model-idle", 1.5) as s:
+        first = ask("llama", 0)["choices"][0]["text"]
+        context = s.get("/v1/models/llama").json["context_length"]
+        pages = metric(s, "llama", "incipit_pages")
+        n = int(pages * 0.9 / 8)  # of eight pages each
+        for i in range(n):
+            ask("llama", i)
+        assert metric(s, "llama", "incipit_pages_cached") > pages * 0.8 and cached("llama", 1) == 449
+        assert ask("gemma2", 0)
+        assert limit_of(s, "llama") == limit_of(s, "gemma2") == 12 << 20
+        fewer = metric(s, "llama", "incipit_pages")
+        assert metric(s, "llama", "incipit_pages_cached") <= fewer < pages * 0.6
+        assert cached("llama", n - 1) == 449, "what was used last is there"
+        again = ask("llama", 0)
+        assert again["choices"][0]["text"] == first
+
+        def alone():
+            ask("llama", n - 1)
+            return limit_of(s, "llama") == 24 << 20
+
+        assert eventually(alone)
+        assert statuses(s)["gemma2"] == "unloaded" and metric(s, "llama", "incipit_pages") == pages
+        assert s.get("/v1/models/llama").json["context_length"] == context
+        assert cached("llama", n - 1) == 449
+
+
+def free_memory():
+    return int(re.search(r"MemAvailable: +(\d+) kB", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A folder with three models: of two the files seem to be large, for they end with a hole."""
+    for name, share in (("small", 0), ("large", 0.9), ("too-large", 4)):
+        path = tmp_path / f"{name}.gguf"
+        shutil.copy(TINY, path)
+        with path.open("r+b") as f:
+            f.truncate(max(path.stat().st_size, int(share * free_memory())))
+    return tmp_path
+
+
+def test_memory_is_short(large, expected):
+    """What does not fit beside the others takes the place of an unused one; that of one in use when
+    it has answered; and what fits nowhere is not tried."""
+    with serving("--model-dir", large, "--max-models", 3, "--cache-ram", "64M") as s:
+        assert answer(s, "small") == expected["llama"]
+        assert answer(s, "large") == expected["llama"]
+        assert statuses(s) == {"small": "unloaded", "large": "loaded", "too-large": "unloaded"}
+        assert limit_of(s, "large") == 64 << 20
+        a = s.post("/v1/completions", body("too-large"))
+        assert a.status == 503 and a.error["code"] == "model_load_failed" and "memory are free" in a.error["message"], a
+        assert statuses(s)["large"] == "loaded", "nobody goes for it"
+    with serving("--model-dir", large, "--max-models", 3, "--cache-ram", "64M") as s:
+
+        def one(i):
+            if i == 0:
+                return s.post("/v1/completions", body("small", max_tokens=400, stream=True)).body
+            eventually(lambda: statuses(s)["small"] == "loaded")
+            return answer(s, "large")
+
+        stream, text = together(2, one)
+        assert stream.count(b"data: ") > 300 and stream.endswith(b"data: [DONE]\n\n")
+        assert text == expected["llama"] and statuses(s)["small"] == "unloaded"
 
 
 def test_wrong_names(folder):

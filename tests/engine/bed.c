@@ -75,6 +75,12 @@ void bed_open_embedder(bed *b, engine_opts opts, bool causal) {
     open_engine(b, opts);
 }
 
+void bed_open_wide(bed *b, engine_opts opts, size_t page_size) {
+    b->model = fake_model_open(0);
+    fake_model_widen(b->model, page_size);
+    open_engine(b, opts);
+}
+
 void bed_close(bed *b) {
     engine_close(&b->engine);
     pool_close(&b->pool);

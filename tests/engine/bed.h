@@ -20,6 +20,7 @@ typedef struct bed {
 void bed_open(bed *b, engine_opts opts);
 void bed_open_embedder(bed *b, engine_opts opts, bool causal);       /* fake_model_embed */
 void bed_open_carrying(bed *b, engine_opts opts, size_t state_size); /* see fake_model.h */
+void bed_open_wide(bed *b, engine_opts opts, size_t page_size);      /* fake_model_widen */
 void bed_close(bed *b);
 
 enum { BED_MOST = 512 };

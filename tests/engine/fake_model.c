@@ -74,6 +74,10 @@ void fake_model_embed(model *m, bool causal) {
     m->info.pools_last = causal;
 }
 
+void fake_model_widen(model *m, size_t page_size) {
+    m->info.page_size = page_size;
+}
+
 void fake_model_stop(model *m) {
     pthread_mutex_lock(&m->gate);
 }

@@ -23,6 +23,9 @@ void fake_logits(const int32_t *tokens, size_t n, float *row);
  * (causal), or of its first. Before the engine is opened. */
 void fake_model_embed(model *m, bool causal);
 
+/* Makes its pages so many bytes large, most of them unused. Before the engine is opened. */
+void fake_model_widen(model *m, size_t page_size);
+
 /* Lets the next pass wait until fake_model_go. */
 void fake_model_stop(model *m);
 void fake_model_go(model *m);

@@ -467,6 +467,10 @@ const char *icp_miss_name(enum icp_miss_reason reason) {
     return names[reason];
 }
 
+int icp_engine_set_limit(icp_engine *e, size_t limit) {
+    return 0;
+}
+
 int icp_cache_share(icp_engine *e, const int32_t *tokens, size_t n, icp_error *err) {
     return 0;
 }
