@@ -78,6 +78,8 @@ typedef struct icp_request_opts {
     void *on_logits_arg;
     size_t logits_from;
 
+    bool progress; /* PROGRESS events tell how far the prompt is: what is cached, each chunk */
+
     /* -- cache -- */
     const char *tenant;    /* from the API key, never from the caller's own words; NULL: "" */
     const char *salt;      /* narrows the tenant's namespace; NULL: "" */
@@ -108,7 +110,13 @@ enum { ICP_MAX_N = 128, ICP_MAX_LOGPROBS = 20, ICP_MAX_STOPS = 64 };
 /* Neutral values: n = 1, max_tokens = -1, temperature 1, everything else off. */
 void icp_request_opts_init(icp_request_opts *opts);
 
-enum icp_event_kind { ICP_EVENT_PROMPT, ICP_EVENT_TOKEN, ICP_EVENT_FINISH, ICP_EVENT_DONE };
+enum icp_event_kind {
+    ICP_EVENT_PROMPT,
+    ICP_EVENT_TOKEN,
+    ICP_EVENT_FINISH,
+    ICP_EVENT_DONE,
+    ICP_EVENT_PROGRESS
+};
 enum icp_finish {
     ICP_FINISH_STOP,
     ICP_FINISH_STOP_STRING,

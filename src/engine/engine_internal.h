@@ -187,6 +187,7 @@ typedef struct sequence {
     size_t rows_from; /* next prompt position whose logits are wanted; SIZE_MAX: none */
     bool stale;       /* it waited for an owner: the cache may hold more for it now */
     bool explained;   /* why its prompt is computed was noted */
+    size_t progress;  /* 1 + the prompt tokens that PROGRESS told of; 0: nothing so far */
     int bypassed;     /* later sequences that were admitted before it */
     size_t n_hit;     /* what the cache had for it when it was last asked, */
     uint64_t asked;   /* in this step; 0: never */

@@ -326,6 +326,19 @@ static void settle_job(engine *e, const sample_job *job) {
     if (rc < 0) queue_fail(e, s->request, rc);
 }
 
+/* Tells that so much of the prompt is there, once; where there is no memory for it, not. */
+static void tell_progress(sequence *s, size_t position) {
+    const request *r = s->request;
+    size_t n = MIN(position, r->opts.n_prompt);
+    if (!r->opts.progress || s->choice != 0 || s->gone || n < s->progress) return;
+    s->progress = n + 1;
+    icp_event event = {.kind = ICP_EVENT_PROGRESS,
+                       .position = n,
+                       .usage = {.prompt_tokens = r->opts.n_prompt, .cached_tokens = s->n_cached},
+                       .stop_index = -1};
+    request_post(s->request, &event);
+}
+
 /* Requests that want only their prompt end when it is there. */
 static void settle_span(engine *e, sequence *s) {
     if (s->gone) return;
@@ -360,9 +373,12 @@ void engine_step(engine *e) {
         return;
     }
     int n_prefill = count_prefill(e, n_spans);
+    for (int i = 0; i < n_spans; i++) tell_progress(e->planned[i], e->spans[i].pos);
     model_forward(e->model, e->spans, n_spans, e->logits);
     e->stats.steps++;
     int n_jobs = harvest(e, n_spans);
+    for (int i = 0; i < n_spans; i++)
+        tell_progress(e->planned[i], e->spans[i].pos + (size_t)e->spans[i].n_tokens);
     if (n_jobs) pool_run(e->pool, n_jobs, run_job, e);
     for (int i = 0; i < n_jobs; i++) settle_job(e, &e->jobs[i]);
     for (int i = 0; i < n_spans; i++) settle_span(e, e->planned[i]);

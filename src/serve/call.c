@@ -142,7 +142,11 @@ static enum taken take_model(call *c) {
 /* Reads the body and takes the model. False: the call waits for it, and is somebody else's now. */
 static bool prepare_post(call *c) {
     enum json_type type = c->route->list ? json_type_array : json_type_object;
-    c->parsed = json_parse(c->body.data ? c->body.data : "", c->body.len, type, &c->reply);
+    bool none = c->route->any_body && !c->body.len;
+    c->parsed = json_parse(none           ? "{}"
+                           : c->body.data ? c->body.data
+                                          : "",
+                           none ? 2 : c->body.len, type, &c->reply);
     call_drop_body(c);
     return !c->parsed || take_model(c) != MODEL_AWAITED;
 }

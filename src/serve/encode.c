@@ -142,6 +142,13 @@ void put_timings(buf *out, const icp_usage *u) {
                n, predicted_ms, predicted_each, predicted_each > 0 ? 1000 / predicted_each : 0);
 }
 
+void put_progress(buf *out, const prompt *p) {
+    buf_printf(out,
+               ",\"prompt_progress\":{\"total\":%zu,\"cache\":%zu,\"processed\":%zu,"
+               "\"time_ms\":%.0f}",
+               p->n_tokens, p->n_cached, p->n_ready, (clock_now() - p->began) * 1000);
+}
+
 void put_token_ids(const generation *g, buf *out, const choice *c) {
     if (!g->opts.return_tokens) return;
     buf_puts(out, ",\"token_ids\":[");

@@ -209,6 +209,17 @@ static void begin_choice(generation *g, choice *c, const icp_usage *known) {
     if (g->opts.stream) g->dialect->stream(g, OUTPUT_CHOICE_BEGINS, c, NULL);
 }
 
+static void take_progress(generation *g, prompt *p, const icp_event *e) {
+    choice *first = &g->choices[(size_t)(p - g->prompts) * (size_t)g->opts.request.n];
+    if (!g->opts.stream || first->begun) return;
+    p->n_tokens = e->usage.prompt_tokens;
+    p->n_cached = e->usage.cached_tokens;
+    p->n_ready = e->position;
+    if (p->began == 0) p->began = clock_now();
+    begin(g);
+    g->dialect->stream(g, OUTPUT_PROGRESS, first, NULL);
+}
+
 static void take_text(generation *g, choice *c, const icp_event *e) {
     if (c->parser)
         answer_take(g, c, e);
@@ -287,6 +298,9 @@ static void take_event(generation *g, prompt *p, icp_event *e) {
     switch (e->kind) {
     case ICP_EVENT_PROMPT:
         take_prompt(g, p, e);
+        break;
+    case ICP_EVENT_PROGRESS:
+        take_progress(g, p, e);
         break;
     case ICP_EVENT_TOKEN:
         limit_top(e, g->opts.logprobs);

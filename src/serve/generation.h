@@ -76,6 +76,8 @@ typedef struct prompt {
     buf listed;                /* the same as vLLM tells them, when asked for */
     icp_request *request;      /* NULL before it is submitted and when it is done */
     size_t n_tokens, n_cached; /* as the engine found it; from its first event of a choice on */
+    size_t n_ready;            /* tokens that are computed or cached, where that is asked for */
+    double began;              /* when the first of these was told; 0: none was */
 } prompt;
 
 enum item_kind { ITEM_TEXT, ITEM_REASONING, ITEM_CALL };
@@ -123,6 +125,7 @@ size_t count_calls(const choice *c);
 /* What a stream is told about, in this order. */
 enum output_event {
     OUTPUT_BEGINS,        /* once; the first token, or earlier, see dialect.early */
+    OUTPUT_PROGRESS,      /* more of choice->prompt is ready; comes before its choices begin */
     OUTPUT_CHOICE_BEGINS, /* its first token, though its text may come later */
     OUTPUT_ITEM_BEGINS,
     OUTPUT_DELTA, /* item->text from item->sent on, and log-probabilities; item NULL: only those */
@@ -232,6 +235,8 @@ void make_id(char *out, size_t size, const char *prefix);
 
 /* Appends ,"timings":{…} as llama-server tells them. */
 void put_timings(buf *out, const icp_usage *u);
+/* Appends ,"prompt_progress":{…} as llama-server tells it. */
+void put_progress(buf *out, const prompt *p);
 /* Appends ,"token_ids":[…] when they are wanted, as vLLM tells them; and for the first words of a
  * choice ,"prompt_token_ids":[…]. */
 void put_token_ids(const generation *g, buf *out, const choice *c);

@@ -90,6 +90,19 @@ static void put_chunk(generation *g, const choice *c, const item *i) {
     event_end(out);
 }
 
+static void put_progress_chunk(generation *g, const choice *c) {
+    buf *out = &g->out;
+    event_begin(out, NULL);
+    put_begin(out, c);
+    buf_printf(out,
+               "\"\",\"tokens\":[],\"stop\":false,\"id_slot\":0,\"tokens_predicted\":0,"
+               "\"tokens_evaluated\":%zu",
+               c->prompt->n_tokens);
+    put_progress(out, c->prompt);
+    buf_putc(out, '}');
+    event_end(out);
+}
+
 /* Usage is known only when all is over, so the ends of choices come then. */
 static void put_ends(generation *g) {
     buf *out = &g->out;
@@ -108,6 +121,7 @@ static void put_ends(generation *g) {
 }
 
 static void stream(generation *g, enum output_event what, choice *c, item *i) {
+    if (what == OUTPUT_PROGRESS) put_progress_chunk(g, c);
     if (what == OUTPUT_DELTA) put_chunk(g, c, i);
     if (what == OUTPUT_ENDS) put_ends(g);
 }
@@ -181,10 +195,25 @@ static void add_default(json_object *to, const char *name, double value) {
 
 /* The same wishes under the names of /v1/completions. */
 static json_object *translate(json_object *body, const struct own *own, reply *error) {
-    static const char *const alike[] = {
-        "prompt", "temperature",       "top_p",      "min_p",      "stop",       "presence_penalty",
-        "stream", "frequency_penalty", "ignore_eos", "cache_salt", "lora",       "priority",
-        "n",      "json_schema",       "grammar",    "top_k",      "logit_bias", "seed"};
+    static const char *const alike[] = {"prompt",
+                                        "temperature",
+                                        "top_p",
+                                        "min_p",
+                                        "stop",
+                                        "presence_penalty",
+                                        "stream",
+                                        "frequency_penalty",
+                                        "ignore_eos",
+                                        "cache_salt",
+                                        "lora",
+                                        "priority",
+                                        "n",
+                                        "json_schema",
+                                        "grammar",
+                                        "top_k",
+                                        "logit_bias",
+                                        "seed",
+                                        "return_progress"};
     json_object *to = json_object_new_object();
     copy_members(to, body, alike, COUNT_OF(alike));
     json_object *seed = field_get(body, "seed"), *bias = field_get(body, "logit_bias");

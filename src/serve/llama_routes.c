@@ -1,5 +1,6 @@
 /* Small routes that clients of llama-server, vLLM and Ollama look for. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -86,6 +87,33 @@ void slots_reply(call *c) {
                    n_ctx, i < stats.running ? "true" : "false");
     buf_putc(out, ']');
     c->reply.status = 200;
+}
+
+/* Slots share one cache here: to erase one of them is to drop what the caller has in it, and there
+ * is nothing of a slot that a file could hold. */
+void slot_act(call *c, json_object *body) {
+    const char *action = MHD_lookup_connection_value(c->mhd, MHD_GET_ARGUMENT_KIND, "action");
+    const char *id = route_rest(c->route, c->path);
+    size_t digits = strspn(id, "0123456789");
+    if (!digits || digits > 9 || id[digits] || (size_t)atol(id) >= n_slots(c->server)) {
+        reply_error(&c->reply, 400, "invalid_value", "id_slot",
+                    "Invalid value for 'id_slot': there are slots 0 to %zu.",
+                    n_slots(c->server) - 1);
+    } else if (action && !strcmp(action, "erase")) {
+        icp_cache_drop(c->on->engine, c->tenant);
+        buf_printf(&c->reply.body, "{\"id_slot\":%s,\"n_erased\":null}", id);
+        c->reply.status = 200;
+    } else if (action && (!strcmp(action, "save") || !strcmp(action, "restore"))) {
+        reply_error(
+            &c->reply, 501, "unsupported", "action",
+            "'action=%s' is not supported: all slots share one cache, which finds a prompt "
+            "by its text and keeps it while the server runs. POST /cache/pin keeps one from "
+            "being evicted.",
+            action);
+    } else {
+        reply_error(&c->reply, 400, "invalid_value", "action",
+                    "Invalid value for 'action': expected erase, save or restore.");
+    }
 }
 
 void apply_template_reply(call *c, json_object *body) {

@@ -81,6 +81,14 @@ static void stream(generation *g, enum output_event what, choice *c, item *i) {
     static const char no_logprobs[] = "},\"logprobs\":null,\"finish_reason\":null}";
     buf *out = &g->out;
     switch (what) {
+    case OUTPUT_PROGRESS:
+        begin_chunk(g, c);
+        buf_puts(out, no_logprobs);
+        buf_putc(out, ']');
+        put_progress(out, c->prompt);
+        buf_putc(out, '}');
+        event_end(out);
+        break;
     case OUTPUT_CHOICE_BEGINS:
         begin_chunk(g, c);
         buf_puts(out, "\"role\":\"assistant\",\"content\":\"\"");

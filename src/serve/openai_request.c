@@ -31,6 +31,7 @@ static const field scalars[] = {
     {"include_stop_str_in_output", FIELD_BOOL, AT(request.include_stop), 0, 0},
     {"skip_special_tokens", FIELD_BOOL, AT(skip_special), 0, 0},
     {"stream", FIELD_BOOL, AT(stream), 0, 0},
+    {"return_progress", FIELD_BOOL, AT(request.progress), 0, 0},
 };
 
 static const field stream_scalars[] = {

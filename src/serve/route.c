@@ -17,6 +17,7 @@ static const route routes[] = {
     {"/lora-adapters", .list = true, .of_model = true, .get = lora_reply, .post = lora_apply},
     {"/props", .of_model = true, .get = props_reply},
     {"/slots", .of_model = true, .get = slots_reply},
+    {"/slots/", .any_body = true, .post = slot_act},
     {"/embeddings", .v1 = true, .post = embeddings_start},
     {"/rerank", .v1 = true, .post = rerank_start},
     {"/reranking", .v1 = true, .post = rerank_start},

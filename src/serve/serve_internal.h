@@ -154,6 +154,7 @@ typedef struct route {
     bool open;            /* asks for no key, and works before the model is loaded */
     bool slow;            /* get and drop wait for something: on a worker */
     bool list;            /* the body is an array */
+    bool any_body;        /* there need not be one */
     bool of_model;        /* get and drop ask a model */
     void (*get)(call *c); /* on the http thread; takes HEAD too */
     void (*post)(call *c, json_object *body); /* on a worker */
@@ -185,6 +186,7 @@ void lora_apply(call *c, json_object *body);
 void props_reply(call *c);
 void tokenizer_info_reply(call *c);
 void slots_reply(call *c);
+void slot_act(call *c, json_object *body);
 void apply_template_reply(call *c, json_object *body);
 void embeddings_start(call *c, json_object *body);
 void rerank_start(call *c, json_object *body);

@@ -275,3 +275,54 @@ def test_browsers_may_ask_first(tiny):
     answer = tiny.request("OPTIONS", "/v1/chat/completions", headers=headers)
     assert answer.status == 204 and answer.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
     assert "POST" in answer.headers["Access-Control-Allow-Methods"]
+
+
+def chunks(server, path, body):
+    """What a stream carries, as JSON."""
+    answer = server.post(path, body | {"stream": True})
+    assert answer.status == 200, answer
+    lines = [line.removeprefix("data: ") for line in answer.body.decode().splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+@pytest.mark.parametrize(
+    "path,body",
+    [
+        ("/completion", {"prompt": PROMPT * 4, "n_predict": 2}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": PROMPT * 4}], "max_tokens": 2}),
+    ],
+)
+def test_progress_of_a_prompt(tiny_model, path, body):
+    """What is cached first, then each step of 32 tokens, then all; before any text."""
+    with serving("-m", tiny_model, "--cache-ram", "32M", "--batch", 32) as s:
+        for cached in (False, True):
+            told = chunks(s, path, body | {"return_progress": True})
+            steps = [c["prompt_progress"] for c in told if "prompt_progress" in c]
+            assert ["prompt_progress" in c for c in told] == [True] * len(steps) + [False] * (len(told) - len(steps))
+            processed = [p["processed"] for p in steps]
+            total, cache = steps[-1]["total"], steps[0]["cache"]
+            assert (cache > 0) == cached and {p["total"] for p in steps} == {total}
+            assert processed == sorted(set(processed)) and processed[0] == cache and processed[-1] == total
+            assert len(steps) == 1 + -(-(total - cache) // 32)
+            times = [p["time_ms"] for p in steps]
+            assert times == sorted(times) and times[0] == 0
+        assert not any("prompt_progress" in c for c in chunks(s, path, body))
+        whole = s.post(path, body | {"return_progress": True})
+        assert whole.status == 200 and "prompt_progress" not in whole.json
+
+
+def test_slots_share_one_cache(tiny_model):
+    """Erasing one drops what the caller has; files of slots are refused with what to do instead."""
+    with serving("-m", tiny_model, "--cache-ram", "32M", "--parallel", 2) as s:
+        for body in (b"", {}):
+            complete(s, PROMPT)
+            assert complete(s, PROMPT)["timings"]["cache_n"] > 0
+            erased = s.post("/slots/1?action=erase", body)
+            assert erased.status == 200 and erased.json["id_slot"] == 1
+            assert complete(s, PROMPT)["timings"]["cache_n"] == 0
+        for action in ("save", "restore"):
+            refused = s.post(f"/slots/0?action={action}", {"filename": "a"})
+            assert refused.status == 501 and "/cache/pin" in refused.json["error"]["message"]
+        for path, field in (("/slots/2?action=erase", "id_slot"), ("/slots/a?action=erase", "id_slot"), ("/slots/0", "action")):
+            refused = s.post(path, {})
+            assert refused.status == 400 and refused.json["error"]["param"] == field

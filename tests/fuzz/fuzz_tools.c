@@ -61,7 +61,7 @@ static void strict(grammar_vocab *v, const chat_style *style, const char *tools,
         if (rc == 0) make_text(g, in);
     }
     grammar_unref(&g);
-    if (rc != ICP_EFORMAT && rc != ICP_EUNSUPPORTED) chat_strict_fini(&s);
+    chat_strict_fini(&s);
 }
 
 static void forced(grammar_vocab *v, const chat_style *style, const char *tools, fuzz_input in) {
