@@ -15,11 +15,15 @@ static inline ints broadcast_four(const char *p) {
     return ints_all(four);
 }
 
+/* Of bytes in two parts, each row has two sums: where registers hold only four rows, two at a time.
+ */
+enum { NIBBLE_ROWS = MAX_ROWS > 4 ? MAX_ROWS : 2 };
+
 /* Bytes beyond what pairs can take, as two nibbles: w = 16·high + low. */
 KERN_INLINE void dot_nibbles(int rows, int n, const uint8_t (*w)[64], const char *const *q,
                              ints factor, ints *sum) {
     const ints fifteen = ints_all_bytes(15), sixteen = factor_of(ints_left(factor, 4));
-    ints low_sum[MAX_ROWS], high_sum[MAX_ROWS];
+    ints low_sum[NIBBLE_ROWS], high_sum[NIBBLE_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) low_sum[i] = high_sum[i] = ints_zero();
     for (int v = 0; v < n; v++) {
         ints x = ints_load(w[v]), low = ints_and(x, fifteen);
@@ -39,7 +43,9 @@ KERN_INLINE void dot_nibbles(int rows, int n, const uint8_t (*w)[64], const char
 KERN_INLINE void dot(bool scaled, int rows, int n, int depth, const uint8_t (*w)[64],
                      const char *const *q, ints factor, ints *sum) {
     if (depth == 0) {
-        dot_nibbles(rows, n, w, q, factor, sum);
+        const int first = rows < NIBBLE_ROWS ? rows : NIBBLE_ROWS;
+        dot_nibbles(first, n, w, q, factor, sum);
+        if (rows > first) dot_nibbles(rows - first, n, w, q + first, factor, sum + first);
         return;
     }
     if (depth > n) depth = n;
