@@ -1,5 +1,6 @@
 /* The small routes: health, version, models, the page, tokens. */
 #include <string.h>
+#include <time.h>
 
 #include "generation.h"
 
@@ -27,7 +28,8 @@ void page_reply(call *c) {
 
 typedef struct listing {
     const server *server;
-    const char *wanted; /* only this one; NULL: all */
+    const char *wanted;   /* only this one; NULL: all */
+    enum error_form form; /* of whose client asks */
     buf *out;
     size_t n;
 } listing;
@@ -45,6 +47,14 @@ static void put_facts(buf *out, const served *m) {
                info->file_size);
 }
 
+static void put_anthropic_name(buf *out, const served *m, time_t began) {
+    char date[40];
+    struct tm utc;
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&began, &utc));
+    put_string_member(out, ",\"type\":\"model\",\"display_name\":", m->name);
+    buf_printf(out, ",\"created_at\":\"%s\"", date);
+}
+
 /* Of a model on a shelf whether it is loaded, as llama-server's router tells it; its facts are
  * known when it is. */
 static void put_model(void *arg, const served *m) {
@@ -53,8 +63,11 @@ static void put_model(void *arg, const served *m) {
     bool loaded = m->ready || m == l->server->only;
     if (l->n++) buf_putc(l->out, ',');
     put_string_member(l->out, "{\"id\":", m->name);
-    buf_printf(l->out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"incipit\"",
-               (long long)l->server->began);
+    if (l->form == FORM_ANTHROPIC)
+        put_anthropic_name(l->out, m, (time_t)l->server->began);
+    else
+        buf_printf(l->out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"incipit\"",
+                   (long long)l->server->began);
     if (loaded) put_facts(l->out, m);
     if (l->server->shelf)
         buf_printf(l->out, ",\"status\":{\"value\":\"%s\"}",
@@ -73,15 +86,18 @@ static void put_models(listing *l) {
 
 void models_reply(call *c) {
     buf *out = &c->reply.body;
-    buf_puts(out, "{\"object\":\"list\",\"data\":[");
-    put_models(&(listing){.server = c->server, .out = out});
+    bool anthropic = c->errors == FORM_ANTHROPIC;
+    buf_puts(out, anthropic ? "{\"has_more\":false,\"data\":[" : "{\"object\":\"list\",\"data\":[");
+    put_models(&(listing){.server = c->server, .form = c->errors, .out = out});
     buf_puts(out, "]}");
     c->reply.status = 200;
 }
 
 void model_reply(call *c) {
-    listing l = {
-        .server = c->server, .wanted = route_rest(c->route, c->path), .out = &c->reply.body};
+    listing l = {.server = c->server,
+                 .wanted = route_rest(c->route, c->path),
+                 .form = c->errors,
+                 .out = &c->reply.body};
     put_models(&l);
     if (l.n)
         c->reply.status = 200;

@@ -171,6 +171,15 @@ def test_errors_by_class(claude, keyed):
     assert ask(Anthropic(base_url=keyed.url, api_key="key-of-ann", max_retries=0), max_tokens=2).content
 
 
+def test_models(claude):
+    [model] = claude.models.list().data
+    assert model.type == "model" and model.display_name == model.id and model.created_at.year >= 2024
+    assert claude.models.retrieve(model.id) == model
+    with pytest.raises(anthropic.NotFoundError) as e:
+        claude.models.retrieve("nothing")
+    assert e.value.body["error"]["type"] == "not_found_error"
+
+
 def test_missing_max_tokens(server):
     a = server.post("/v1/messages?beta=true", {"model": "m", "messages": QUESTION})
     assert a.status == 400 and a.json["type"] == "error" and "max_tokens" in a.error["message"]
