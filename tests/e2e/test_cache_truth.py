@@ -349,6 +349,43 @@ def test_an_answer_is_found_by_its_bytes(tiny):
 # ---- memory ----
 
 
+def list_by_last_use(prompts, n_pages):
+    """The share of full pages of 64 tokens that the n_pages last used ones hold, partial pages being pages, too."""
+    asked = found = 0
+    last_used = []
+    for prompt in prompts:
+        full = [tuple(prompt[: i + 64]) for i in range(0, len(prompt) - 63, 64)]
+        held = set(last_used[:n_pages])
+        asked += len(full)
+        found += next((i for i, page in enumerate(full) if page not in held), len(full))
+        path = full + ([tuple(prompt)] if len(prompt) % 64 else [])
+        outgrown = [page for page in last_used if len(page) % 64 and page == tuple(prompt[: len(page)])]
+        last_used = path + [page for page in last_used if page not in path and page not in outgrown]
+    return found / asked
+
+
+def test_the_curve_is_what_a_list_by_last_use_finds(tiny_model):
+    """As far as a small cache's few samples can tell."""
+    draw = random.Random(5)
+    with serving("-m", tiny_model, "--cache-ram", "3M", "--parallel", "1") as s:
+        n_pages = int(own_metrics(s)["pages"])
+        talks, prompts = [], []
+        while len(prompts) < n_pages:
+            if len(talks) < n_pages // 4:
+                talks.append(ids(f"curve {len(prompts)}", 130))
+            talk = draw.choice(talks)
+            talk += ids(f"turn {len(prompts)}", 67)
+            prompts.append(list(talk))
+            assert s.post("/v1/completions", {"prompt": talk, "max_tokens": 1}).status == 200
+            if len(talk) > 350:
+                talks.remove(talk)
+        own = own_metrics(s)
+        assert own["evictions_total"] > n_pages
+        for times in (0.5, 1, 2, 4):
+            expected = list_by_last_use(prompts, int(times * n_pages))
+            assert own[f'hit_ratio_by_memorytimes="{times:g}"'] == pytest.approx(expected, abs=0.05)
+
+
 def test_ten_thousand_prompts_stay_under_the_limit(tiny_model):
     limit = 32 << 20
     with serving("-m", tiny_model, "--cache-ram", "32M", "--max-queued", "256") as s:
