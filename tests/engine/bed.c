@@ -100,6 +100,7 @@ static void take_event(result *r, const icp_event *e) {
     outcome *o = &r->choice[e->choice];
     switch (e->kind) {
     case ICP_EVENT_PROMPT:
+    case ICP_EVENT_PROGRESS:
         break;
     case ICP_EVENT_TOKEN:
         assert_false(o->finished);
