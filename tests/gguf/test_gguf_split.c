@@ -1,6 +1,7 @@
 /* Models in several files: all are found by the first, and what does not belong together is refused
  * with one sentence. */
 #include "gguf_writer.h"
+#include "refusal.h"
 
 #include "gguf_internal.h"
 
@@ -58,14 +59,7 @@ static void save_model(unsigned n_tensors) {
 }
 
 static void refused(const char *name, int code, const char *says) {
-    icp_error err = {0};
-    gguf *g = (gguf *)&err;
-    int rc = gguf_open(at(name), &g, &err);
-    if (!strstr(err.text, says)) fail_msg("\"%s\" lacks \"%s\"", err.text, says);
-    assert_int_equal(rc, code);
-    assert_int_equal(err.code, code);
-    assert_null(g);
-    assert_int_equal(gguf_open(at(name), &g, NULL), code);
+    gguf_refused(at(name), code, says);
 }
 
 static void opens(const char *name) {

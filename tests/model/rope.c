@@ -1,5 +1,6 @@
 /* RoPE as the caller wants it: what a file of tests/golden says (and transformers computed), taken
  * out of the file and given as a wish instead, gives the same bits. */
+#include "refusal.h"
 #include "run_model.h"
 
 #include <math.h>
@@ -144,7 +145,7 @@ static void refused(const char *name, model_rope wish, size_t n_ctx, const char 
     opts.rope = wish;
     opts.n_ctx = n_ctx;
     assert_true(model_open(g, &opts, &m, &err) < 0);
-    if (!strstr(err.text, sentence)) fail_msg("\"%s\" lacks \"%s\"", err.text, sentence);
+    assert_says(&err, sentence, name);
     gguf_close(&g);
     free(b.data);
 }
