@@ -40,8 +40,8 @@
  *   7. A tenant's quota is a second pool of pages for its sequences: when it is used up, 5 and 6
  * hold among them, and nobody else is preempted for it.
  *   8. With edges (sequences carry a state, which is kept at page edges), a chunk that reaches an
- *      edge ends at one: the last before the newest token, but no later than where somebody behind
- *      can attach.
+ *      edge ends at one: the last before the newest token, but no later than where a state is
+ *      wanted (stop) or somebody behind can attach.
  *   9. A whole prompt is computed in one step or not at all: it sees what follows. */
 #ifndef SCHEDULE_H
 #define SCHEDULE_H

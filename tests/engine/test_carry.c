@@ -121,7 +121,7 @@ static void test_messages(void **unused) {
             memcpy(edited, prompt, sizeof prompt);
             for (size_t k = ends[i].position; k < LEN; k++)
                 edited[k] = BED_WORDS + (int32_t)((k + i) % 7);
-            icp_request_opts again = bed_greedy(edited, ends[i].position + 150, 1);
+            icp_request_opts again = bed_greedy(edited, MIN(ends[i].position + 150, LEN), 1);
             assert_int_equal(run(&b, again).cached_tokens, edge(ends[i].position));
         }
         bed_close(&b);
