@@ -15,12 +15,8 @@ enum { LONGEST = 400, MOST_STEPS = 1 << 20 };
 static grammar_vocab *open_vocab(const char *path, size_t *n_tokens) {
     gguf *g = NULL;
     tokenizer *t = NULL;
-    text_vocab vocab;
     icp_error err = {0};
-    arena mem;
-    arena_init(&mem);
-    if (gguf_open(path, &g, &err) || vocab_from_gguf(g, &vocab, &mem, &err) ||
-        tokenizer_open(&vocab, &t, &err)) {
+    if (gguf_open(path, &g, &err) || vocab_open(g, &t, &err)) {
         fprintf(stderr, "%s\n", err.text);
         exit(1);
     }

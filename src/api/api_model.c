@@ -74,16 +74,6 @@ static int open_template(icp_model *m, const gguf *g) {
     return rc == ICP_ENOMEM ? rc : 0; /* a bad template only rules out chat */
 }
 
-static int open_vocab(icp_model *m, const gguf *g, icp_error *err) {
-    text_vocab vocab;
-    arena a;
-    arena_init(&a);
-    int rc = vocab_from_gguf(g, &vocab, &a, err);
-    if (rc == 0) rc = tokenizer_open(&vocab, &m->tok, err);
-    arena_fini(&a);
-    return rc;
-}
-
 static const char *const pooling_names[] = {[MODEL_POOL_NONE] = "none",
                                             [MODEL_POOL_MEAN] = "mean",
                                             [MODEL_POOL_FIRST] = "cls",
@@ -173,7 +163,7 @@ static void copy_string(char *to, size_t cap, gguf_str from) {
 }
 
 static int open_all(icp_model *m, const gguf *g, const icp_model_opts *opts, icp_error *err) {
-    TRY(open_vocab(m, g, err));
+    TRY(vocab_open(g, &m->tok, err));
     int rc = open_template(m, g);
     if (rc == 0) rc = api_probe_chat(m);
     if (rc < 0) return error_set(err, rc, "out of memory");

@@ -95,7 +95,8 @@ static int read_charsmap(const gguf *g, text_vocab *out, arena *a, icp_error *er
     return 0;
 }
 
-int vocab_from_gguf(const gguf *g, text_vocab *out, arena *a, icp_error *err) {
+/* Fills *out; its arrays lie in a, its texts in g's mapping. */
+static int read_vocab(const gguf *g, text_vocab *out, arena *a, icp_error *err) {
     *out = (text_vocab){
         .name = string_at(g, "general.name"),
         .model = string_at(g, KEY("model")),
@@ -120,4 +121,14 @@ int vocab_from_gguf(const gguf *g, text_vocab *out, arena *a, icp_error *err) {
     TRY(read_scores(g, out, a, err));
     TRY(read_charsmap(g, out, a, err));
     return read_types(g, out, a, err);
+}
+
+int vocab_open(const gguf *g, tokenizer **out, icp_error *err) {
+    text_vocab vocab;
+    arena mem;
+    arena_init(&mem);
+    int rc = read_vocab(g, &vocab, &mem, err);
+    if (rc == 0) rc = tokenizer_open(&vocab, out, err);
+    arena_fini(&mem);
+    return rc;
 }

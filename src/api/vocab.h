@@ -5,9 +5,9 @@
 #include "gguf.h"
 #include "text.h"
 
-/* Fills *out from the tokenizer.ggml.* keys of g. Its arrays lie in a, its texts in g's mapping:
- * both must live until tokenizer_open has returned. ICP_EFORMAT: the file has no vocabulary, or
- * its lists are of the wrong kind or length; ICP_ENOMEM. */
-int vocab_from_gguf(const gguf *g, text_vocab *out, arena *a, icp_error *err);
+/* Opens the tokenizer that the tokenizer.ggml.* keys of g describe; it does not need g any more.
+ * ICP_EFORMAT: the file has no vocabulary, or its lists are of the wrong kind or length; and what
+ * tokenizer_open says. */
+int vocab_open(const gguf *g, tokenizer **out, icp_error *err);
 
 #endif

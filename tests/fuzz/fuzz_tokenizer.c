@@ -10,13 +10,8 @@ static tokenizer *open_golden(void) {
     const char *path = GOLDEN_DIR "/models/" MODEL ".gguf";
     gguf *g = NULL;
     tokenizer *t = NULL;
-    text_vocab vocab;
     icp_error err = {0};
-    arena mem;
-    arena_init(&mem);
-    must(gguf_open(path, &g, &err) == 0 && vocab_from_gguf(g, &vocab, &mem, &err) == 0);
-    must(tokenizer_open(&vocab, &t, &err) == 0);
-    arena_fini(&mem);
+    must(gguf_open(path, &g, &err) == 0 && vocab_open(g, &t, &err) == 0);
     gguf_close(&g);
     return t;
 }

@@ -1,5 +1,6 @@
 /* The forward pass against transformers: tiny random models in float32, each logit within 1e-4 of
  * the logits' standard deviation, greedy tokens equal; and the default model against float64. */
+#include "default_model.h"
 #include "run_model.h"
 
 #include <math.h>
@@ -193,19 +194,6 @@ static void mixed_types(void **state) {
 }
 
 /* ---- the default model ---- */
-
-static const char *default_model(void) {
-    static char path[4096];
-    const char *given = getenv("INCIPIT_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"),
-               *home = getenv("HOME");
-    if (given) return given;
-    if (cache)
-        snprintf(path, sizeof path, "%s/incipit/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
-    else
-        snprintf(path, sizeof path, "%s/.cache/incipit/SmolLM2-135M-Instruct.Q4_1.gguf",
-                 home ? home : "");
-    return path;
-}
 
 typedef struct tally {
     double kl, error;

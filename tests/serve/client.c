@@ -69,6 +69,16 @@ void fixture_start(serve_opts *opts) {
     }
 }
 
+int fixture_set_up(void **state) {
+    static serve_opts opts = {.model_path = "/models/stub.gguf"};
+    fixture_start(&opts);
+    return 0;
+}
+
+int fixture_take_down(void **state) {
+    return fixture_stop();
+}
+
 int fixture_stop(void) {
     kill(getpid(), SIGTERM);
     return fixture_wait();

@@ -16,6 +16,9 @@ void fixture_block_signals(void);
 void fixture_start(serve_opts *opts);
 /* Likewise, while loading goes on. */
 void fixture_start_loading(serve_opts *opts);
+/* The same as a group's set-up, with the model /models/stub.gguf; and what takes it down. */
+int fixture_set_up(void **state);
+int fixture_take_down(void **state);
 int fixture_stop(void); /* SIGTERM, then: */
 int fixture_wait(void); /* what serve_run returns */
 int fixture_port(void);

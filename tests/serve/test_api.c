@@ -516,16 +516,6 @@ static void tells_prompt_logprobs(void **state) {
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-static int start(void **state) {
-    static serve_opts opts = {.model_path = "/models/stub.gguf"};
-    fixture_start(&opts);
-    return 0;
-}
-
-static int stop(void **state) {
-    return fixture_stop();
-}
-
 int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
@@ -551,5 +541,5 @@ int main(void) {
         cmocka_unit_test(echoes_with_logprobs),
         cmocka_unit_test(tells_prompt_logprobs),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_take_down);
 }

@@ -224,16 +224,6 @@ static void serves_other_apis(void **state) {
     answer_free(&a);
 }
 
-static int start(void **state) {
-    static serve_opts opts = {.model_path = "stub"};
-    fixture_start(&opts);
-    return 0;
-}
-
-static int stop(void **state) {
-    return fixture_stop();
-}
-
 int main(void) {
     fixture_block_signals();
     const struct CMUnitTest tests[] = {
@@ -241,5 +231,5 @@ int main(void) {
         cmocka_unit_test(honours_choice),    cmocka_unit_test(forces_calls),
         cmocka_unit_test(serves_other_apis),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_take_down);
 }

@@ -99,16 +99,6 @@ static void names_the_field(void **state) {
     assert_int_equal(stub_grammars(), 0);
 }
 
-static int start(void **state) {
-    static serve_opts opts = {.model_path = "/models/stub.gguf"};
-    fixture_start(&opts);
-    return 0;
-}
-
-static int stop(void **state) {
-    return fixture_stop();
-}
-
 int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
@@ -117,5 +107,5 @@ int main(void) {
         cmocka_unit_test(takes_none_where_none_is_meant),
         cmocka_unit_test(names_the_field),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_take_down);
 }

@@ -251,16 +251,6 @@ static void lets_itself_be_discovered(void **state) {
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-static int start(void **state) {
-    static serve_opts opts = {.model_path = "/models/stub.gguf"};
-    fixture_start(&opts);
-    return 0;
-}
-
-static int stop(void **state) {
-    return fixture_stop();
-}
-
 int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
@@ -275,5 +265,5 @@ int main(void) {
         cmocka_unit_test(tells_of_the_tokenizer),
         cmocka_unit_test(lets_itself_be_discovered),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_take_down);
 }

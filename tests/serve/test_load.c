@@ -171,10 +171,6 @@ static int start(void **state) {
     return 0;
 }
 
-static int stop(void **state) {
-    return fixture_stop();
-}
-
 int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
@@ -185,5 +181,5 @@ int main(void) {
         cmocka_unit_test(serves_500_connections),
         cmocka_unit_test(is_not_held_up_by_slow_readers),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, fixture_take_down);
 }

@@ -354,10 +354,6 @@ static int start(void **state) {
     return 0;
 }
 
-static int stop(void **state) {
-    return fixture_stop();
-}
-
 int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
@@ -373,5 +369,5 @@ int main(void) {
         cmocka_unit_test(says_why_the_cache_missed),
         cmocka_unit_test(breaks_a_stream_with_an_error),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, fixture_take_down);
 }

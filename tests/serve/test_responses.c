@@ -304,10 +304,6 @@ static int start(void **state) {
     return 0;
 }
 
-static int stop(void **state) {
-    return fixture_stop();
-}
-
 int main(void) {
     fixture_block_signals();
     log_set_level(LOG_ERROR);
@@ -322,5 +318,5 @@ int main(void) {
         cmocka_unit_test(streams_a_full_context),
         cmocka_unit_test(keeps_responses),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, fixture_take_down);
 }

@@ -1,5 +1,6 @@
 /* The tokenizer against what independent implementations say (golden/make/tokenizer.py). */
 #include "cmocka_tests.h"
+#include "default_model.h"
 #include "text_bed.h"
 #include "tokenizer_internal.h"
 
@@ -100,15 +101,7 @@ static void test_small_models(void **state) {
 /* ---- the default model ---- */
 
 static tokenizer *open_default(void) {
-    char path[4096];
-    const char *given = getenv("INCIPIT_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"),
-               *home = getenv("HOME"), *file = "incipit/SmolLM2-135M-Instruct.Q4_1.gguf";
-    if (given)
-        snprintf(path, sizeof path, "%s", given);
-    else if (cache && *cache)
-        snprintf(path, sizeof path, "%s/%s", cache, file);
-    else
-        snprintf(path, sizeof path, "%s/.cache/%s", home ? home : "", file);
+    const char *path = default_model();
     if (access(path, R_OK)) {
         print_message("skipped: no default model at %s\n", path);
         skip();

@@ -6,6 +6,7 @@
  *   X.gguf.ids               text in hex, ids, a line (golden/make/tokenizer.py --vocabularies) */
 #include "cmocka_tests.h"
 #include "text_bed.h"
+#include "tokenizer_internal.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -35,14 +36,28 @@ static bool encodes_to(const tokenizer *t, const char *text, size_t len, const c
     return same;
 }
 
-/* Returns the number of texts that come out differently. */
+/* Whether normalisation leaves a text alone. */
+static bool is_normal(const char *text, size_t len) {
+    buf made = {0};
+    assert_int_equal(nfc_normalize(text, len, &made), 0);
+    bool same = made.len == len && (!len || !memcmp(made.data, text, len));
+    buf_fini(&made);
+    return same;
+}
+
+/* Returns the number of texts that come out differently. The cases of one vocabulary lack the
+ * normalisation that the model was trained with: of these, texts that it leaves alone. */
 static int check_vocab(const char *path, char *inputs, char *outputs) {
+    bool all = !strstr(path, "qwen35");
     tokenizer *t = bed_open_file(path);
     int n = 0, wrong = 0;
     for (char *text = inputs, *rest = outputs, *line; text && (line = strsep(&rest, "\n")); n++) {
         char *end = strstr(text, separator);
         size_t len = end ? (size_t)(end - text) : strlen(text);
-        wrong += !encodes_to(t, text, len, line);
+        if (all || is_normal(text, len))
+            wrong += !encodes_to(t, text, len, line);
+        else
+            n--;
         text = end ? end + strlen(separator) : NULL;
     }
     print_message("%s: %d of %d texts equal\n", path, n - wrong, n);
@@ -71,11 +86,8 @@ static void for_each_vocab(int (*check)(const char *path)) {
     assert_int_equal(wrong, 0);
 }
 
-/* Leaves out the one whose expected ids are known to lack the normalisation that the model was
- * trained with. */
 static int check_cases(const char *path) {
     char inp[4104], out[4104];
-    if (strstr(path, "qwen35")) return 0;
     snprintf(inp, sizeof inp, "%s.inp", path);
     snprintf(out, sizeof out, "%s.out", path);
     char *inputs = read_file(inp), *outputs = read_file(out);

@@ -9,14 +9,8 @@
 tokenizer *bed_open_file(const char *path) {
     gguf *g = NULL;
     tokenizer *t = NULL;
-    text_vocab vocab;
     icp_error err = {0};
-    arena mem;
-    arena_init(&mem);
-    if (gguf_open(path, &g, &err) || vocab_from_gguf(g, &vocab, &mem, &err) ||
-        tokenizer_open(&vocab, &t, &err))
-        fail_msg("%s: %s", path, err.text);
-    arena_fini(&mem);
+    if (gguf_open(path, &g, &err) || vocab_open(g, &t, &err)) fail_msg("%s: %s", path, err.text);
     gguf_close(&g);
     return t;
 }
