@@ -206,7 +206,7 @@ static ir_node restricted(arguments *a) {
     if (!source->data) return any_pairs(a, NULL);
     json_object *root = schema_read(a->g, source->data, source->len);
     a->json.root = root;
-    a->text.root = json_object_get(root);
+    if (is_keyed(a)) a->text.root = json_object_get(root);
     return root ? members(a, schema_flatten(&a->json, root)) : IR_NEVER;
 }
 
