@@ -63,6 +63,18 @@ static size_t lay_out_page(model *m) {
     return at;
 }
 
+/* Of all layers that attend. A chunk is no longer than a window of its size. */
+static size_t widest_window(const hparams *h) {
+    int widest = 0;
+    for (int i = 0; i < h->n_layer; i++) {
+        const shape *s = &h->layers[i];
+        if (!s->attention) continue;
+        if (!s->window || !h->causal) return 0;
+        widest = MAX(widest, s->window);
+    }
+    return (size_t)widest;
+}
+
 static void fill_info(model *m, const gguf *g, const model_opts *opts) {
     const hparams *h = &m->h;
     m->info = (model_info){.arch = h->arch->name,
@@ -82,6 +94,7 @@ static void fill_info(model *m, const gguf *g, const model_opts *opts) {
                            .pools_last = h->pooled == MODEL_POOL_LAST,
                            .n_vector = (size_t)(h->n_scores ? h->n_scores : h->n_embd),
                            .state_size = h->n_state * sizeof(float),
+                           .window = widest_window(h),
                            .n_params = count_params(g),
                            .page_size = lay_out_page(m)};
 }

@@ -61,6 +61,8 @@ typedef struct model_info {
     size_t active_size;         /* and of those that a token is multiplied with */
     size_t state_size;          /* bytes of a sequence's recurrent state; 0: it has none */
     size_t page_size;           /* bytes of KV_PAGE tokens over all layers */
+    size_t window;              /* positions that a token sees at most, itself included, in every
+                                 * layer; 0: some layer sees all, or what comes after it */
     int n_adapters;
     uint8_t fingerprint[16]; /* XXH3 of everything in the file that decides logits */
 } model_info;
@@ -85,7 +87,8 @@ int model_add_adapter(model *m, const gguf *g, icp_error *err);
 void model_adapters_digest(const model *m, const float *scales, uint8_t out[16]);
 
 /* A run of tokens of one sequence at positions [pos, pos + n_tokens). Their KV is written to
- * pages[p / KERN_PAGE]; positions before pos are read from there. */
+ * pages[p / KERN_PAGE]; positions before pos are read from there. Pages that are behind the window
+ * of pos are not touched: their addresses may be anybody's. */
 typedef struct model_span {
     const int32_t *tokens; /* each < n_vocab */
     int n_tokens;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -169,7 +170,74 @@ static void shared_prefix(void **state) {
     check_shared("falcon", KERN_F32);
 }
 
+enum { LONG = 700, WINDOW = 100 };
+
+/* A model of which every layer has a window, of `window` tokens. */
+static model *open_windowed(uint32_t window, enum kern_isa isa, enum kern_type kv, pool *p) {
+    icp_error err = {0};
+    bytes b = read_bytes("phi3-longrope");
+    set_number(b, "phi3.attention.sliding_window", &window);
+    gguf *g = open_bytes(b);
+    model *m;
+    model_opts opts = {.isa = isa, .kv = kv, .pool = p};
+    if (model_open(g, &opts, &m, &err) < 0) fail_msg("%s", err.text);
+    gguf_close(&g);
+    free(b.data);
+    assert_int_equal(model_reserve(m, 512, 512), 0);
+    return m;
+}
+
+/* Pages that the next position does not see are taken away, so that whoever touches them ends the
+ * test. */
+static void check_behind(enum kern_isa isa, enum kern_type kv, uint64_t seed) {
+    pool *three;
+    sequence whole, part;
+    int32_t ids[LONG];
+    assert_int_equal(pool_open(3, &three), 0);
+    model *m = open_windowed(WINDOW, isa, kv, three);
+    const model_info *info = model_get_info(m);
+    assert_int_equal(info->window, WINDOW);
+    float *want = malloc(LONG * info->n_out * sizeof *want), *found = malloc(512 * info->n_out * 4);
+    void *nothing = mmap(NULL, info->page_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(nothing != MAP_FAILED);
+    for (size_t i = 0; i < LONG; i++) ids[i] = (int32_t)(random_next(&seed) % info->n_vocab);
+    sequence_init(&whole, m, LONG);
+    sequence_init(&part, m, LONG);
+    sequence_extend(&whole, ids, LONG, 512, want);
+    void *pages[LONG / KERN_PAGE + 1];
+    while (part.len < LONG) {
+        size_t n = 1 + random_next(&seed) % (random_next(&seed) % 2 ? 7 : 200);
+        n = MIN(n, LONG - part.len);
+        size_t behind = part.len >= WINDOW ? (part.len + 1 - WINDOW) / KERN_PAGE : 0;
+        for (size_t i = 0; i < part.n_pages; i++) pages[i] = i < behind ? nothing : part.pages[i];
+        model_span span = {.tokens = ids + part.len,
+                           .n_tokens = (int)n,
+                           .pos = part.len,
+                           .pages = pages,
+                           .state = part.state,
+                           .n_logits = (int)n};
+        model_forward(m, &span, 1, found);
+        assert_memory_equal(found, want + part.len * info->n_out, n * info->n_out * sizeof *want);
+        part.len += n;
+    }
+    munmap(nothing, info->page_size);
+    sequence_fini(&whole);
+    sequence_fini(&part);
+    free(want);
+    free(found);
+    model_close(&m);
+    pool_close(&three);
+}
+
+static void behind_the_window(void **state) {
+    for (size_t i = 0; i < COUNT_OF(formats); i++)
+        for (int isa = KERN_SCALAR; isa <= (int)kern_isa_best(); isa++)
+            if (kern_isa_usable((enum kern_isa)isa))
+                check_behind((enum kern_isa)isa, formats[i], i);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bits), cmocka_unit_test(shared_prefix)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits), cmocka_unit_test(shared_prefix),
+                                       cmocka_unit_test(behind_the_window)};
     return cmocka_run_group_tests_name("exact", tests, NULL, NULL);
 }
