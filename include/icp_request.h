@@ -146,7 +146,8 @@ typedef struct icp_logprob {
     X(UNSTORED, "not stored", "it was computed before, and left nothing as it wished")             \
     X(NAMESPACE, "other salt", "the tenant has it under another salt")                             \
     X(ADAPTERS, "other adapters", "the tenant has it with other adapters, or other scales")        \
-    X(STATE, "no state checkpoint", "its keys are cached, the model's recurrent state is not")
+    X(STATE, "no state checkpoint", "its keys are cached, the model's recurrent state is not")     \
+    X(WINDOW, "evicted behind the window", "a part of it went that only longer prompts can spare")
 
 enum icp_miss_reason {
 #define ICP_MISS_ENUM(name, text, meaning) ICP_MISS_##name,
@@ -161,8 +162,8 @@ typedef struct icp_miss {
     enum icp_miss_reason reason;
     size_t position; /* of the first token that was not there */
     size_t n_missed; /* tokens that were computed */
-    /* EVICTED to UNSTORED: that many seconds ago; tokens up to here had been there; and for EVICTED
-     * the pages that were in use at that time, of all. */
+    /* EVICTED to UNSTORED, WINDOW: that many seconds ago; tokens up to here had been there; and for
+     * EVICTED the pages that were in use at that time, of all. */
     double ago;
     size_t lost_to, pages_in_use, pages;
     size_t elsewhere; /* NAMESPACE, ADAPTERS: tokens that are there */
@@ -214,6 +215,7 @@ typedef struct icp_stats {   /* since the engine was opened, unless a moment is 
     uint64_t steps;
     size_t pages, pages_free, pages_used, pages_cached, page_size, cache_limit; /* now */
     size_t checkpoints, checkpoint_pages; /* now: kept states of recurrent and hybrid models */
+    size_t hollow_pages; /* now: known pages whose memory went to others, behind a window */
     size_t
         hit_step; /* hits end at multiples of so many tokens: of a page's for such models, or 1 */
     uint64_t evictions, expired, copies, adoptions, duplicates;

@@ -251,6 +251,7 @@ typedef struct icp_cache_node {
     size_t position; /* of its first token in a prompt */
     size_t n_tokens, n_sampled;
     size_t n_pages, n_in_use;
+    size_t n_hollow;   /* beside n_pages: these are known, but their memory went to others */
     uint64_t hits;     /* of its last page */
     double idle_s;     /* since it was used */
     double ttl_s;      /* until it is forgotten; INFINITY: it is not */

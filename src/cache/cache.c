@@ -27,6 +27,13 @@ static size_t page_cost(const cache *c) {
     return c->stride + sizeof(page) + 2 * sizeof(page *) + CACHE_GHOSTS * sizeof(ghost);
 }
 
+/* Pages that may be hollow, for each with bytes: their structs are a small part of those. */
+static size_t bare_share(const cache *c) {
+    enum { MOST = 64, SHARE = 16 };
+    if (!c->opts.window) return 0;
+    return MIN(MAX(c->stride / SHARE / sizeof(page), 1), (size_t)MOST);
+}
+
 /* Pages whose memory may be given back have the system's pages to themselves. */
 static size_t stride_of(size_t page_size, bool may_go) {
     bool big = may_go || page_size >= (size_t)BIG * PAGE_ALIGN_BIG;
@@ -40,13 +47,20 @@ size_t cache_limit_of(size_t page_size, size_t n_pages) {
     return MAX(need + MIN_SPARE, need + (need - 1) / (SPARE_SHARE - 1));
 }
 
+size_t cache_window_cost(size_t page_size, size_t n_pages) {
+    cache shape = {.opts.window = 1, .stride = stride_of(page_size, false)};
+    size_t more = n_pages * bare_share(&shape) * sizeof(page);
+    return more + more / (SPARE_SHARE - 1) + 1;
+}
+
 static int open_curve(cache *c) {
     size_t n = c->opts.curve_samples;
     return n ? curve_open(n, c->n_pages, &c->curve) : 0;
 }
 
 size_t cache_pages_within(const cache *c, size_t limit) {
-    size_t fixed = fixed_cost(&c->opts) + c->spare + c->n_pages * (page_cost(c) - c->stride);
+    size_t fixed = fixed_cost(&c->opts) + c->spare + c->n_pages * (page_cost(c) - c->stride) +
+                   c->n_bare * sizeof(page);
     return limit > fixed ? MIN((limit - fixed) / c->stride, c->n_pages) : 0;
 }
 
@@ -63,10 +77,12 @@ size_t cache_confine(cache *c, size_t limit) {
 static void set_pages(cache *c, size_t spare) {
     const cache_opts *o = &c->opts;
     c->stride = stride_of(o->page_size, o->least > 0);
-    c->n_pages = (o->limit - spare - fixed_cost(o)) / page_cost(c);
+    size_t bare = bare_share(c) * sizeof(page);
+    c->n_pages = (o->limit - spare - fixed_cost(o)) / (page_cost(c) + bare);
     if (o->least) c->n_pages = MIN(c->n_pages, o->least / BOOKS_SHARE / (page_cost(c) - c->stride));
     c->n_pages = MIN(c->n_pages, UINT32_MAX - 1);
-    c->spare = o->least ? spare : o->limit - fixed_cost(o) - c->n_pages * page_cost(c);
+    c->n_bare = c->n_pages * bare_share(c);
+    c->spare = o->least ? spare : o->limit - fixed_cost(o) - c->n_pages * (page_cost(c) + bare);
     c->limit = o->limit;
 }
 
@@ -77,6 +93,7 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
         return error_set(err, ICP_EINVALID, "a cache needs a page size and a way to copy");
 
     cache shape = {.opts = *opts};
+    shape.opts.window = opts->window && !opts->least ? MAX(opts->window, 2) : 0;
     bool fits = opts->page_size <= least / MIN_PAGES && spare + fixed_cost(opts) < least;
     if (fits) set_pages(&shape, spare);
     if (!fits || cache_pages_within(&shape, least) < MIN_PAGES)
@@ -84,7 +101,7 @@ int cache_open(const cache_opts *opts, cache **out, icp_error *err) {
                          "a cache of %zu bytes has no room for %d pages of %zu bytes", least,
                          MIN_PAGES, opts->page_size);
     shape.n_parts = (opts->state_size + shape.stride - 1) / shape.stride;
-    shape.reserved = round_up(shape.n_pages * shape.stride, PAGE_ALIGN_BIG);
+    shape.reserved = round_up((shape.n_pages + (shape.n_bare > 0)) * shape.stride, PAGE_ALIGN_BIG);
 
     cache *c = mem_alloc(sizeof *c);
     if (c) *c = shape;
@@ -134,15 +151,16 @@ uint32_t cache_draw(cache *c) {
 /* ---- questions ------------------------------------------------------------------------------- */
 
 void *cache_page(const cache *c, page_id id) {
-    assert(id.index < c->n_pages);
-    return page_address(c, &c->pages[id.index]);
+    assert(id.index < page_n_nodes(c));
+    return c->pages[id.index].bytes;
 }
 
 size_t cache_obtainable(const cache *c, const cache_owner *owner) {
-    size_t all = c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE] + c->n_in[PAGE_STATE];
+    size_t bare = c->n_bare - c->n_hollow[PAGE_SHARED]; /* when nothing is idle any more */
+    size_t all = c->n_in[PAGE_FREE] + page_n_idle(c) + MIN(c->n_behind, bare);
     all -= MIN(all, page_excess(c));
     if (!owner || owner->quota == SIZE_MAX) return all;
-    size_t pinned = owner->n_pages - owner->n_idle;
+    size_t pinned = owner->n_pages - owner->n_idle - MIN(owner->n_behind, bare);
     return MIN(all, owner->quota > pinned ? owner->quota - pinned : 0);
 }
 
@@ -151,16 +169,16 @@ void cache_get_stats(const cache *c, cache_stats *out) {
     *out = (cache_stats){
         .n_pages = n,
         .n_free = c->n_in[PAGE_FREE],
-        .n_pinned =
-            c->n_in[PAGE_HELD] + c->n_in[PAGE_FILLING] + c->n_in[PAGE_SHARED] + c->n_in[PAGE_KEPT],
-        .n_cached = c->n_in[PAGE_IDLE] + c->n_in[PAGE_STATE],
+        .n_pinned = n - c->n_in[PAGE_FREE] - page_n_idle(c),
+        .n_cached = page_n_idle(c),
+        .n_hollow = c->n_bare - c->n_in[PAGE_BARE],
         .n_checkpoints = c->n_checkpoints,
         .n_checkpoint_pages = c->n_checkpoints * c->n_parts,
         .page_size = c->opts.page_size,
         .limit = c->limit,
         .metadata = fixed_cost(&c->opts) + c->n_pages * (page_cost(c) - c->stride) +
-                    n * (c->stride - c->opts.page_size) + c->spent,
-        .evictions = c->evictions,
+                    n * (c->stride - c->opts.page_size) + c->n_bare * sizeof(page) + c->spent,
+        .evictions = c->evictions + c->n_given_up,
         .expired = c->expired,
         .copies = c->copies,
         .adoptions = c->adoptions,

@@ -24,6 +24,8 @@ const char *cache_policy_name(int policy); /* "hazard", …; NULL: there is none
 typedef struct cache_opts {
     size_t page_size;  /* bytes */
     size_t state_size; /* bytes of what a sequence carries beside its pages; 0: nothing */
+    size_t window;     /* tokens that a position reads, itself and those before it; 0: all. Not
+                        * with `least`: then all pages are kept */
     size_t limit;      /* bytes for everything: pages, tree and bookkeeping */
     size_t least;      /* what the limit may be lowered to (cache_confine); 0: it stays */
     bool no_reuse;     /* nothing is found again (--no-cache) */
@@ -37,15 +39,17 @@ typedef struct cache_opts {
 /* Reserves all its pages and their bookkeeping; what is allocated later (chains, namespaces) has
  * its share of the limit set aside. ICP_ELIMIT: the limit holds less than a few pages. */
 int cache_open(const cache_opts *opts, cache **out, icp_error *err);
-/* The least limit that holds so many pages (without a curve). */
+/* The least limit that holds so many pages (without a curve and a window). */
 size_t cache_limit_of(size_t page_size, size_t n_pages);
+size_t cache_window_cost(size_t page_size, size_t n_pages); /* what a window adds to it */
 /* Of a cache with opts.least: from now on it has no more than so many bytes, between that and
  * opts.limit. What goes is evicted, and its memory given back; only what chains have stays until
  * they close. Returns how many pages that is. */
 size_t cache_confine(cache *c, size_t limit);
 size_t cache_pages_within(const cache *c, size_t limit); /* pages that such a limit holds */
 void cache_close(cache **c); /* its chains must be closed; ends all namespaces, held or not */
-void *cache_page(const cache *c, page_id page); /* address of a page's bytes, 64-byte aligned */
+/* Address of a page's bytes, 64-byte aligned; NULL: others got them (windows). */
+void *cache_page(const cache *c, page_id page);
 /* Gives memory to some of the pages that will be the next to be used for the first time: the first
  * use of memory costs more than any later one. To be called when there is nothing better to do, as
  * often as it returns true. */
@@ -75,8 +79,9 @@ typedef struct chain chain;
 int cache_space_get(cache *c, cache_owner *owner, const void *key, size_t len, cache_space **out);
 /* The same for sequences that all begin with the full pages of base, a chain of another namespace
  * that stays open until cache_close or longer than this namespace lives: these pages are shared,
- * and everything after them is the namespace's own. The key tells the base, too. Where sequences
- * carry a state, the base ends with its full pages and keeps the checkpoint there. */
+ * and everything after them is the namespace's own. The key tells the base, too. Where there is a
+ * window, the base ends with its full pages; where sequences carry a state, it keeps the checkpoint
+ * at their end. */
 int cache_space_get_on(cache *c, cache_owner *owner, const chain *base, const void *key, size_t len,
                        cache_space **out);
 void cache_space_put(cache *c, cache_space **space);
@@ -107,6 +112,17 @@ void chain_trim(chain *ch);
  * of the chain's own, or taken over from a finished sequence whose page ends there; when no page
  * can be had for that, the hit is rounded down to a page edge. */
 size_t chain_match(chain *ch, const int32_t *tokens, size_t n, size_t limit);
+
+/* ---- windows ---------------------------------------------------------------------------------
+ * With a window, a chain reads positions from chain_len + 1 - window on: the pages before that are
+ * behind it. When memory is short, they go first, though chains have them; what they held is no
+ * longer found by itself, but prefixes that end far enough behind it are. */
+
+/* The chain goes on from its prompt's end, not only from its own: pages that this needs and that
+ * are there stay with it. */
+void chain_keep_prompt(chain *ch);
+/* Tokens of the longest sequence that so many pages are enough for. */
+size_t cache_longest(const cache *c, size_t n_pages);
 
 /* ---- sequences that carry a state ------------------------------------------------------------
  * With state_size, the pages alone do not make a prefix usable: a checkpoint of the state at its
@@ -144,10 +160,12 @@ int chain_reserve(chain *ch, size_t n_tokens);
  * tree is given up for it (their bytes are equal by contract). Never fails. */
 void chain_publish(chain *ch, const int32_t *tokens, size_t n);
 
-size_t chain_len(const chain *ch);     /* published or matched tokens */
-size_t chain_n_pages(const chain *ch); /* reserved ones included */
-page_id chain_page(const chain *ch, size_t i);
-/* Addresses of the pages by index, valid until the next call that changes the chain. */
+size_t chain_len(const chain *ch);      /* published or matched tokens */
+size_t chain_n_pages(const chain *ch);  /* reserved ones included, and those behind the window, */
+size_t chain_n_behind(const chain *ch); /* which so many of the first ones are */
+page_id chain_page(const chain *ch, size_t i); /* with a namespace */
+/* Addresses of the pages by index, valid until the next call that changes the chain. Behind the
+ * window it is an address that is not to be read. */
 void *const *chain_pages(const chain *ch);
 
 /* The first n tokens are a prompt that was asked for, and n_hit of them were found: counts for the
@@ -155,13 +173,15 @@ void *const *chain_pages(const chain *ch);
 void chain_asked(chain *ch, size_t n, size_t n_hit);
 
 typedef struct cache_stats {
-    size_t n_pages, n_free, n_pinned, n_cached; /* cached: all that may be evicted */
-    size_t n_checkpoints, n_checkpoint_pages;   /* the latter are cached pages, too */
-    size_t page_size, limit, metadata;          /* bytes; metadata: all that is not pages */
-    uint64_t evictions;                         /* pages and checkpoints that went to make room */
-    uint64_t expired;                           /* pages whose time was over */
-    uint64_t copies, adoptions;                 /* partial pages that were copied, taken over */
-    uint64_t duplicates;                        /* pages given up because another holds the same */
+    size_t n_pages, n_free, n_pinned,
+        n_cached;    /* cached: all that may be evicted and is not in use */
+    size_t n_hollow; /* known pages that gave up their bytes */
+    size_t n_checkpoints, n_checkpoint_pages; /* the latter are cached pages, too */
+    size_t page_size, limit, metadata;        /* bytes; metadata: all that is not pages */
+    uint64_t evictions;                       /* pages and checkpoints that went to make room */
+    uint64_t expired;                         /* pages whose time was over */
+    uint64_t copies, adoptions;               /* partial pages that were copied, taken over */
+    uint64_t duplicates;                      /* pages given up because another holds the same */
 } cache_stats;
 void cache_get_stats(const cache *c, cache_stats *out);
 /* What caches of other sizes would have found, if they evicted the least recently used pages: the
@@ -200,11 +220,12 @@ enum cache_loss {                      /* why something is there no more */
                   CACHE_LOSS_EXPIRED,  /* its time was over */
                   CACHE_LOSS_DROPPED,  /* forgotten on demand */
                   CACHE_LOSS_UNSTORED, /* its request wanted it so */
+                  CACHE_LOSS_WINDOW,   /* it is behind the window of what is there */
 };
 
 enum { CACHE_OTHER = 8 };
 typedef struct cache_miss {
-    size_t len;                 /* longest prefix that is there, with a checkpoint or not */
+    size_t len;                 /* longest prefix that can be used, with a checkpoint or not */
     enum cache_loss loss;       /* what followed was there once, */
     size_t lost_len;            /* at least up to here, */
     double lost_at;             /* went at this time, */
@@ -230,6 +251,7 @@ typedef struct cache_node {
     size_t depth;    /* branches above it */
     size_t position; /* of its first token */
     size_t n_tokens, n_pages, n_pinned, n_sampled;
+    size_t n_hollow;      /* beside n_pages: tokens whose pages are gone, behind a window */
     uint64_t hits;        /* of its last page */
     double used_at;       /* when its last page was used; of a pinned one: now */
     double until;         /* when it is forgotten; INFINITY: it is not */

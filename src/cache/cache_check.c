@@ -15,13 +15,13 @@ static bool in_tree(const page *p) {
 }
 
 static const char *check_states(const cache *c) {
-    size_t n_in[PAGE_STATES] = {0}, n_free = 0;
-    for (size_t i = 0; i < c->n_pages; i++) {
+    size_t n_in[PAGE_STATES] = {0}, n_free = 0, n_bare = 0;
+    for (size_t i = 0; i < page_n_nodes(c); i++) {
         const page *p = &c->pages[i];
         EXPECT(p->state < PAGE_STATES, "[1] a page's state is none of the eight");
         n_in[p->state]++;
-        EXPECT(!p->children || p->state == PAGE_FREE || p->state == PAGE_AWAY || p->n == CACHE_PAGE,
-               "[2] a partial page has children");
+        bool in_use = p->state != PAGE_FREE && p->state != PAGE_AWAY && p->state != PAGE_BARE;
+        EXPECT(!p->children || !in_use || p->n == CACHE_PAGE, "[2] a partial page has children");
         EXPECT((p->n > 0) == in_tree(p), "[2] only a page in the tree has published tokens");
         EXPECT(p->n <= CACHE_PAGE, "[2] a page has more tokens than fit");
         EXPECT((p->state != PAGE_FILLING || p->n < CACHE_PAGE) &&
@@ -39,26 +39,95 @@ static const char *check_states(const cache *c) {
     EXPECT(!page_excess(c) || c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE] + c->n_in[PAGE_STATE] == 0,
            "[15] a page that nobody uses should be away");
     EXPECT(!n_away || c->n_pages - n_away >= c->n_most, "[15] a page is away and should be free");
+    for (const page *p = c->bare; p && n_bare <= c->n_bare; p = p->next_free, n_bare++)
+        EXPECT(p->state == PAGE_BARE, "[1] a struct on the list of bare ones is in use");
+    EXPECT(n_bare == c->n_in[PAGE_BARE], "[1] a bare struct is not on its list");
     return NULL;
 }
 
-static const char *check_chain(const chain *ch, uint32_t *pins) {
+/* Who has bytes. */
+static const char *check_bytes(const cache *c) {
+    size_t n_hollow[PAGE_STATES] = {0}, n_bytes = 0;
+    bool *used = mem_zero(c->n_pages, sizeof *used);
+    const char *broken = used ? NULL : "no memory to check bytes";
+    for (size_t i = 0; i < page_n_nodes(c) && !broken; i++) {
+        const page *p = &c->pages[i];
+        if (!p->bytes) {
+            n_hollow[p->state]++;
+            bool may = p->state == PAGE_BARE || p->state == PAGE_SHARED ||
+                       (p->state == PAGE_IDLE && p->children);
+            if (!may || p->near || p->behind) broken = "[16] a page is hollow that may not be";
+            continue;
+        }
+        size_t at = (size_t)((unsigned char *)p->bytes - c->bytes) / c->stride;
+        if (p->state == PAGE_BARE || at >= c->n_pages || used[at])
+            broken = "[16] bytes belong to two pages, or to none";
+        else
+            used[at] = true;
+        n_bytes++;
+    }
+    mem_free(used);
+    if (broken) return broken;
+    EXPECT(n_bytes == c->n_pages, "[16] bytes are lost");
+    EXPECT(memcmp(n_hollow, c->n_hollow, sizeof n_hollow) == 0, "[16] hollow pages are miscounted");
+    return NULL;
+}
+
+/* What is near a chain, and what is behind. */
+static const char *check_near(const cache *c, const page *p, uint32_t near) {
+    EXPECT(p->near == near, "[16] a page is near to other chains than it says");
+    EXPECT(!near || p->bytes, "[16] a chain reads a page that is hollow");
+    EXPECT(!p->behind || (p->bytes && !near && p->n == CACHE_PAGE), "[16] a page is not behind");
+    if (p->state == PAGE_SHARED && p->bytes && !near) EXPECT(p->behind, "[16] a page cannot go");
+    if (p->behind)
+        EXPECT(p->state == PAGE_SHARED ||
+                   (p->state == PAGE_IDLE && p->behind == BEHIND_ALL && p->children),
+               "[16] a page is behind that is not in use");
+    return NULL;
+}
+
+static const char *check_lists(const cache *c) {
+    size_t n_listed = 0, n_behind = 0, n_shared = 0;
+    for (int kind = BEHIND_ALL; kind < BEHIND_KINDS; kind++) {
+        const page *last = NULL;
+        for (const page *p = c->behind[kind].first; p; last = p, p = p->in_list.next, n_listed++)
+            EXPECT((int)p->behind == kind && p->in_list.prev == last,
+                   "[16] a list of pages behind is broken");
+        EXPECT(c->behind[kind].last == last, "[16] a list of pages behind has another end");
+    }
+    for (size_t i = 0; i < page_n_nodes(c); i++) {
+        const page *p = &c->pages[i];
+        n_behind += p->behind != BEHIND_NONE;
+        n_shared += p->behind && p->state == PAGE_SHARED;
+    }
+    EXPECT(n_listed == n_behind && n_shared == c->n_behind, "[16] pages behind are miscounted");
+    return NULL;
+}
+
+static const char *check_chain(const chain *ch, uint32_t *pins, uint32_t *near) {
     const cache *c = ch->cache;
+    EXPECT(ch->n_behind <= window_n_behind(c, ch->len), "[4] a chain lacks what it reads");
     EXPECT(ch->len <= ch->n_pages * CACHE_PAGE, "[4] a chain is longer than its pages");
     EXPECT(ch->n_pages <= ch->cap, "[4] a chain has more pages than room for them");
     EXPECT(ch->len >= ch->n_base * CACHE_PAGE, "[4] a chain is shorter than its base");
     for (size_t i = 0; i < ch->n_pages; i++) {
-        const page *p = page_of(c, ch->pages[i]);
+        const page *p = ch->nodes[i];
+        bool behind = i < ch->n_behind;
+        EXPECT(p || (behind && !ch->space), "[4] a chain has no page");
+        EXPECT(ch->pages[i] == (behind ? window_nothing(c) : p->bytes),
+               "[4] a page's address is another");
+        if (!p) continue;
         pins[p - c->pages]++;
+        near[p - c->pages] += !behind;
         enum page_state state = PAGE_HELD;
         bool base = i < ch->n_base;
         if (ch->space && i < ch->len / CACHE_PAGE) state = PAGE_SHARED;
         if (ch->space && i == ch->len / CACHE_PAGE && ch->len % CACHE_PAGE) state = PAGE_FILLING;
         EXPECT(p->state == state, "[4] a chain's page is in the wrong state");
         EXPECT(base || p->space == ch->space, "[4] a chain has a page of another namespace");
-        if (base) EXPECT(ch->pages[i] == ch->space->base->pages[i], "[4] a chain lacks its base");
+        if (base) EXPECT(p == ch->space->base->nodes[i], "[4] a chain lacks its base");
         if (state == PAGE_HELD || base) continue;
-        EXPECT(p->parent == (i > ch->n_base ? page_of(c, ch->pages[i - 1]) : NULL),
+        EXPECT(p->parent == (i > ch->n_base ? ch->nodes[i - 1] : NULL),
                "[4] a chain's pages are not a path of the tree");
         EXPECT(state == PAGE_SHARED || p->n == ch->len % CACHE_PAGE,
                "[4] a filling page ends elsewhere than its chain");
@@ -91,7 +160,7 @@ static const char *check_checkpoint(const cache *c, const page *p, size_t *n_par
 
 static const char *check_checkpoints(const cache *c) {
     size_t n_parts = 0, n_kept = c->n_in[PAGE_STATE] + c->n_in[PAGE_KEPT];
-    for (size_t i = 0; i < c->n_pages; i++) {
+    for (size_t i = 0; i < page_n_nodes(c); i++) {
         const page *p = &c->pages[i];
         const char *broken = in_tree(p) && p->checkpoint ? check_checkpoint(c, p, &n_parts) : NULL;
         if (broken) return broken;
@@ -104,17 +173,20 @@ static const char *check_checkpoints(const cache *c) {
 }
 
 static const char *check_pins(const cache *c) {
-    uint32_t *pins = mem_zero(c->n_pages, sizeof *pins);
+    size_t n = page_n_nodes(c);
+    uint32_t *pins = mem_zero(2 * n, sizeof *pins), *near = pins + n;
     EXPECT(pins, "no memory to check pins");
     const char *broken = NULL;
-    for (const chain *ch = c->chains; ch && !broken; ch = ch->next) broken = check_chain(ch, pins);
-    for (size_t i = 0; i < c->n_pages && !broken; i++) {
+    for (const chain *ch = c->chains; ch && !broken; ch = ch->next)
+        broken = check_chain(ch, pins, near);
+    for (size_t i = 0; i < n && !broken; i++) {
         const page *p = &c->pages[i];
         bool single = p->state == PAGE_HELD || p->state == PAGE_FILLING;
         if (p->state == PAGE_KEPT) continue; /* by [14] */
         if (p->pins != pins[i]) broken = "[3] pins differ from the chains that have the page";
         if (single && p->pins != 1) broken = "[3] a page of one chain has not one pin";
         if (p->state == PAGE_SHARED && p->pins == 0) broken = "[3] a shared page has no pin";
+        if (!broken) broken = check_near(c, p, near[i]);
     }
     mem_free(pins);
     return broken;
@@ -147,9 +219,9 @@ static const char *check_siblings(const cache *c, treap_link *root, const cache_
                               : last->n < p->n || (last->n == p->n && last < p),
                "[7] siblings are out of order");
         EXPECT(last->n < CACHE_PAGE || !tree_covers(p, last), "[6] two full siblings are equal");
-        EXPECT(last->state != PAGE_IDLE || !tree_covers(p, last),
+        EXPECT(last->state != PAGE_IDLE || c->n_bare || !tree_covers(p, last),
                "[6] an idle page is held by its sibling too");
-        EXPECT(p->state != PAGE_IDLE || !tree_covers(last, p),
+        EXPECT(p->state != PAGE_IDLE || c->n_bare || !tree_covers(last, p),
                "[6] an idle page is held by its sibling too");
     }
     *previous = p;
@@ -161,7 +233,7 @@ static const char *check_space(const cache *c, cache_space *s, size_t *n) {
     size_t n_chains = 0, n_pages = 0;
     page *previous = NULL;
     for (const chain *ch = c->chains; ch; ch = ch->next) n_chains += ch->space == s;
-    for (size_t i = 0; i < c->n_pages; i++)
+    for (size_t i = 0; i < page_n_nodes(c); i++)
         n_pages += in_tree(&c->pages[i]) && c->pages[i].space == s;
     EXPECT(s->n_pages == n_pages, "[8] a namespace counts its pages wrongly");
     EXPECT(s->refs >= n_chains, "[8] an open chain does not hold its namespace");
@@ -185,14 +257,20 @@ static const char *check_spaces(const cache *c, treap_link *root, const cache_ow
 }
 
 static const char *check_owner(const cache *c, cache_owner *o, size_t *n, size_t *reclaimable) {
-    size_t n_spaces = 0, n_held = 0, n_pages = 0, n_idle = 0;
-    for (size_t i = 0; i < c->n_pages; i++) {
+    size_t n_spaces = 0, n_held = 0, n_pages = 0, n_idle = 0, n_behind = 0, n_listed = 0;
+    for (size_t i = 0; i < page_n_nodes(c); i++) {
         const page *p = &c->pages[i];
-        if (!p->space || p->space->owner != o) continue;
+        if (!p->space || p->space->owner != o || !p->bytes) continue;
         n_pages++;
         n_idle += p->state == PAGE_IDLE || p->state == PAGE_STATE;
+        n_behind += p->behind && p->state == PAGE_SHARED;
+        n_listed += p->behind && o->quota != SIZE_MAX;
     }
     EXPECT(o->n_pages == n_pages && o->n_idle == n_idle, "[13] an owner counts its pages wrongly");
+    EXPECT(o->n_behind == n_behind, "[13] an owner counts its pages behind wrongly");
+    for (int kind = BEHIND_ALL; kind < BEHIND_KINDS; kind++)
+        for (const page *p = o->behind[kind].first; p; p = p->in_owners.next) n_listed--;
+    EXPECT(n_listed == 0, "[13] a page behind is in no list of its owner");
     EXPECT(n_pages <= o->quota, "[13] an owner has more pages than its quota");
     const char *broken = check_spaces(c, o->spaces, o, n, &n_spaces, &n_held, reclaimable);
     if (broken) return broken;
@@ -214,7 +292,7 @@ static const char *check_tree(const cache *c) {
     size_t n = 0, reclaimable = 0;
     const char *broken = check_owners(c, c->owners, &n, &reclaimable);
     if (!broken) broken = check_owner(c, c->nobody, &n, &reclaimable);
-    for (size_t i = 0; i < c->n_pages && !broken; i++) {
+    for (size_t i = 0; i < page_n_nodes(c) && !broken; i++) {
         page *previous = NULL, *p = &c->pages[i];
         if (in_tree(p)) broken = check_siblings(c, p->children, p->space, p, &previous, &n);
     }
@@ -236,7 +314,7 @@ static size_t count_owned(treap_link *root) {
 
 static const char *check_leaves(const cache *c) {
     size_t leaves = 0, expiring = 0, owned = 0;
-    for (size_t i = 0; i < c->n_pages; i++) {
+    for (size_t i = 0; i < page_n_nodes(c); i++) {
         const page *p = &c->pages[i];
         bool first = p->state == PAGE_STATE && p->edge;
         if (!first && (p->state != PAGE_IDLE || p->children)) continue;
@@ -265,7 +343,8 @@ static size_t owners_cost(treap_link *root) {
 static const char *check_budget(const cache *c) {
     size_t spent = owners_cost(c->owners) + owner_cost(c->nobody) + spaces_cost(c->nobody->spaces);
     for (const chain *ch = c->chains; ch; ch = ch->next)
-        spent += sizeof *ch + BLOCK_COST + ch->cap * sizeof *ch->pages + (ch->cap ? BLOCK_COST : 0);
+        spent += sizeof *ch + BLOCK_COST +
+                 (ch->cap ? ch->cap * (sizeof *ch->pages + sizeof *ch->nodes) + BLOCK_COST : 0);
     EXPECT(spent == c->spent, "[10] spent bytes are counted wrongly");
     cache_stats s;
     cache_get_stats(c, &s);
@@ -277,7 +356,8 @@ static const char *check_budget(const cache *c) {
 
 const char *cache_check(const cache *c) {
     static const char *(*const checks[])(const cache *) = {
-        check_states, check_pins, check_tree, check_checkpoints, check_leaves, check_budget};
+        check_states, check_bytes,       check_pins,   check_lists,
+        check_tree,   check_checkpoints, check_leaves, check_budget};
     for (size_t i = 0; i < COUNT_OF(checks); i++) {
         const char *broken = checks[i](c);
         if (broken) return broken;

@@ -36,8 +36,25 @@ enum page_state {
     PAGE_STATE,   /* part of a checkpoint (checkpoint.c), */
     PAGE_KEPT,    /* of one that a chain keeps */
     PAGE_AWAY,    /* without memory, on a list of its own: more than the limit holds now */
+    PAGE_BARE,    /* bookkeeping without bytes, for a page whose bytes others get (window.c) */
     PAGE_STATES
 };
+
+/* A full page that no chain is near may go before others do (window.c). */
+enum behind {
+    BEHIND_NONE,
+    BEHIND_ALL,    /* nobody will ask for a prefix that needs it: goes first of all */
+    BEHIND_CHAINS, /* somebody may; but the chains that pin it do not need it: goes last of all */
+    BEHIND_KINDS
+};
+
+/* Neighbours in a list of such pages. */
+typedef struct page_link {
+    struct page *prev, *next;
+} page_link;
+typedef struct page_list {
+    struct page *first, *last;
+} page_list;
 
 /* A page's bookkeeping, and a node of the tree. */
 typedef struct page {
@@ -45,29 +62,38 @@ typedef struct page {
     treap_link *children; /* pages that go on where this full one ends */
     union {
         struct page *parent;    /* NULL: the page starts where its namespace does */
-        struct page *next_free; /* PAGE_FREE, PAGE_AWAY */
+        struct page *next_free; /* PAGE_FREE, PAGE_AWAY, PAGE_BARE */
         struct page *edge;      /* PAGE_STATE, the first part: the page at whose end it stands */
     };
     union {
         struct page *checkpoint; /* in the tree: the first part of the state at its end; or NULL */
         struct page *next_part;  /* PAGE_STATE */
     };
-    chain *trail_of;      /* PAGE_STATE, the first part: it moves on with this chain; or NULL */
-    cache_space *space;   /* of HELD pages too; NULL: FREE, or of a chain without a namespace */
-    treap_link by_expiry; /* among idle leaves that expire */
-    treap_link by_use;    /* among idle leaves of an owner with a quota */
-    uint64_t used;        /* clock at the last use; 0: is to go first */
-    double used_at;       /* the same as a time */
-    double until;         /* forgotten then; INFINITY: never; at or before now: not kept at all, */
-    double until_low;     /* but for its first n_low tokens: until then */
-    uint64_t print;       /* fingerprint of the prefix that ends with this full page (ghost.c) */
-    uint64_t sampled;     /* a bit for each token: it was sampled */
+    chain *trail_of;    /* PAGE_STATE, the first part: it moves on with this chain; or NULL */
+    cache_space *space; /* of HELD pages too; NULL: FREE, or of a chain without a namespace */
+    void *bytes;        /* NULL: the page is hollow, or BARE (window.c) */
+    union {
+        treap_link by_expiry; /* among idle leaves that expire */
+        page_link in_list;    /* among pages that are behind; these are no idle leaves */
+    };
+    union {
+        treap_link by_use;   /* among idle leaves of an owner with a quota */
+        page_link in_owners; /* among its pages that are behind */
+    };
+    uint64_t used;    /* clock at the last use; 0: is to go first */
+    double used_at;   /* the same as a time */
+    double until;     /* forgotten then; INFINITY: never; at or before now: not kept at all, */
+    double until_low; /* but for its first n_low tokens: until then */
+    uint64_t print;   /* fingerprint of the prefix that ends with this full page (ghost.c) */
+    uint64_t sampled; /* a bit for each token: it was sampled */
     uint32_t n_low, hits;
     uint32_t depth;      /* pages above it, from position 0 */
     uint32_t heap_at[2]; /* places in the heaps of idle leaves */
     double rank;         /* as of its last use: the lowest goes first */
     uint64_t born;       /* clock when it was taken */
     uint32_t pins; /* chains that have it, or keep the checkpoint of which it is the first part */
+    uint32_t near; /* of these chains, that may still read it */
+    enum behind behind;
     enum page_state state;
     uint32_t n; /* published tokens; 0 while HELD */
     int32_t tokens[CACHE_PAGE];
@@ -77,8 +103,10 @@ struct cache_owner {
     treap_link link;    /* among the owners, ordered by key */
     treap_link *spaces; /* ordered by key */
     treap_link *leaves; /* its idle leaves, least recently used first; kept with a quota only */
-    size_t quota, n_pages;
-    size_t n_idle; /* of these, that may be evicted: IDLE and STATE */
+    page_list behind[BEHIND_KINDS]; /* likewise, its pages that are behind */
+    size_t quota, n_pages;          /* with bytes */
+    size_t n_idle;                  /* of these, that may be evicted: IDLE and STATE, */
+    size_t n_behind;                /* and that may go though they are pinned */
     size_t n_spaces;
     size_t refs; /* cache_owner_get not yet put, and its spaces that are held */
     size_t key_len;
@@ -132,8 +160,13 @@ typedef struct rival {
 struct chain {
     cache *cache;
     cache_space *space; /* NULL: finds nothing, leaves nothing */
-    void **pages;       /* addresses by index; the page itself follows from its address */
+    void **pages;       /* addresses by index; of those behind the window, that of nothing */
+    page **nodes;       /* the pages; NULL: given up, behind the window of no namespace's chain */
     size_t n_pages, cap;
+    size_t n_behind;     /* leading pages that no position from len on reads */
+    size_t n_scanned;    /* leading pages that were asked for forks, */
+    size_t fork;         /* and the last of these, + 1, where somebody went another way */
+    page *spare;         /* during a match: for the copy at its end */
     size_t len;          /* tokens published or matched */
     size_t n_base;       /* pages of the namespace's base, which come first */
     size_t sampled_from; /* position */
@@ -148,14 +181,20 @@ struct chain {
 
 struct cache {
     cache_opts opts;
-    unsigned char *bytes; /* the reservation: n_pages of stride bytes */
+    unsigned char *bytes; /* the reservation: n_pages of stride bytes, and one that stands for
+                           * what is behind a window: nobody writes or reads it */
     size_t stride, n_pages, reserved;
     size_t n_parts; /* pages of a checkpoint; 0: sequences have no state */
-    page *pages;    /* parallel to bytes */
-    page *free, *away;
-    size_t n_most;    /* pages that are not away, as the limit has it now */
-    size_t limit;     /* that, in bytes */
-    size_t n_begun;   /* pages that were used at some time: the first ones */
+    size_t n_bare;  /* pages may be hollow; 0: there is no window */
+    page *pages;    /* n_pages + n_bare; at first those with bytes, in their order */
+    page *free, *bare, *away;
+    size_t n_most; /* pages that are not away, as the limit has it now */
+    size_t limit;  /* that, in bytes */
+    page_list behind[BEHIND_KINDS];
+    size_t n_hollow[PAGE_STATES]; /* by state; counted in n_in as well */
+    size_t n_behind;              /* SHARED pages that may go */
+    uint64_t n_given_up;          /* pages that became hollow */
+    size_t n_begun;               /* pages that were used at some time: the first ones */
     size_t committed; /* bytes of the reservation that have memory, or more than there are: no more
                        * can be had */
     page **heap;      /* idle leaves, two heaps of up to n_pages (evict.c) */
@@ -201,20 +240,18 @@ void page_pool_fini(cache *c);
 void page_move(cache *c, page *p, enum page_state to); /* the only writer of `state` */
 /* FREE to HELD, pinned once, for a chain of this namespace (or none); NULL: none is free. */
 page *page_take(cache *c, cache_space *space);
-void page_give(cache *c, page *p); /* any but FREE to FREE; is in no tree */
+void page_give(cache *c, page *p);                         /* any to FREE, or BARE; is in no tree */
+void page_set_bytes(cache *c, page *p, void *bytes);       /* the only writers of `bytes` */
+void page_set_behind(cache *c, page *p, enum behind kind); /* and of `behind` */
+size_t page_n_idle(const cache *c);                        /* IDLE and STATE, with bytes */
+static inline size_t page_n_nodes(const cache *c) {
+    return c->n_pages + c->n_bare;
+}
 
 /* Pages that should be away, and are in use. */
 size_t page_excess(const cache *c);
 /* Changes n_most: pages come back, or go, as far as nobody uses them. */
 void page_confine(cache *c, size_t n_most);
-
-static inline void *page_address(const cache *c, const page *p) {
-    return c->bytes + (size_t)(p - c->pages) * c->stride;
-}
-
-static inline page *page_of(const cache *c, const void *address) {
-    return c->pages + (size_t)((const unsigned char *)address - c->bytes) / c->stride;
-}
 
 /* ---- tree (tree.c) --------------------------------------------------------------------------- */
 
@@ -242,6 +279,21 @@ page *tree_before(page *p);
 void tree_neighbours(page *p, page **below, page **above);
 /* Whether a (NULL: no) begins with all the tokens of its sibling b. */
 bool tree_covers(const page *a, const page *b);
+
+/* How far down the tree a query gets. */
+typedef struct reach {
+    size_t len;   /* the longest prefix that can be used, */
+    page *donor;  /* the page that it ends in; NULL: none, and len is where the search began */
+    size_t whole; /* the end of the whole pages that are there, */
+    page *at;     /* the last of them; NULL: where the space starts */
+    size_t most;  /* and of all tokens that are, */
+    page *best;   /* which this one shares most of; NULL: none goes on */
+    page *gap;    /* the last page on the way that is hollow; NULL: none */
+} reach;
+/* From a page (NULL: where the space starts) at position `at`, before which a chain may begin.
+ * states: only what ends at a checkpoint can be used. */
+reach tree_reach(const cache *c, const cache_space *space, page *from, size_t at,
+                 const int32_t *tokens, size_t n, bool states);
 
 /* ---- eviction (evict.c) ---------------------------------------------------------------------- */
 
@@ -275,8 +327,11 @@ bool rival_leads(const cache *c);
 void leaf_enter(cache *c, page *p); /* an idle page without children: it became one of these */
 void leaf_leave(cache *c, page *p); /* it will not be one any more */
 void page_touch(cache *c, page *p); /* any page: was used just now */
-/* Frees an idle leaf. Its parent may become one, its namespace may end. */
-void leaf_free(cache *c, page *leaf, enum cache_loss why);
+/* Frees an idle leaf, and hollow pages that are leaves then. Returns the page above that has become
+ * one, or NULL; its namespace may end. */
+page *leaf_free(cache *c, page *leaf, enum cache_loss why);
+/* A hollow page without children is idle: the same for it. */
+page *leaf_free_hollow(cache *c, page *p);
 /* The first n tokens of p are wanted until this time by somebody else. */
 void page_inherit(cache *c, page *p, size_t n, double until);
 /* p's time is over: frees the leaf, or what of it nobody wants longer. */
@@ -284,13 +339,36 @@ void leaf_expire(cache *c, page *leaf, enum cache_loss why);
 /* Frees the leaf that is to go next, other than keep; with an owner, of its own. False: none. */
 bool leaf_evict(cache *c, cache_owner *owner, const page *keep);
 
+/* ---- what is behind windows (window.c) ------------------------------------------------------- */
+
+/* How many leading pages of a sequence no position from len on reads. */
+size_t window_n_behind(const cache *c, size_t len);
+/* Whether positions from len on find what they read, if that is there from `gap` on (0: all is). */
+bool window_serves(const cache *c, size_t gap, size_t len);
+/* Of the first n pages of a chain, those that can be gone on from: what is read then is there. */
+size_t window_reach(const chain *ch, size_t n);
+/* The chain has become longer: lets go of what it does not read any more. */
+void window_advance(chain *ch);
+/* It may read page i, which has bytes, from now on; and not any more. */
+void window_near(chain *ch, size_t i);
+void window_leave(chain *ch, size_t i, enum behind kind);
+/* While on, pages [from, n) of a path do not go; p is the last of them. */
+void window_hold(cache *c, page *p, size_t n, size_t from, bool on);
+/* Takes a page out of the order in which those behind go. */
+void window_unlist(cache *c, page *p);
+/* Makes a page hollow that is behind (of an owner's, if there is one), other than keep. False:
+ * there is none of this kind, or no bookkeeping for it. */
+bool window_give_up(cache *c, cache_owner *owner, enum behind kind, const page *keep);
+/* A hollow page gets its bytes back from one that was computed again. */
+void window_fill(cache *c, page *hollow, page *own);
+
+static inline void *window_nothing(const cache *c) {
+    return c->bytes + c->n_pages * c->stride;
+}
+
 /* ---- checkpoints (checkpoint.c) ---------------------------------------------------------------
  */
 
-/* Goes down from a page (NULL: where the space starts) at position `at`, along whole pages of
- * tokens[0..n). Returns the last position with a checkpoint, or 0; *whole is where they end. */
-size_t checkpoint_find(const cache_space *space, const page *from, size_t at, const int32_t *tokens,
-                       size_t n, size_t *whole);
 /* Copies the state at the end of p, which has one, to that of a chain. */
 void checkpoint_load(chain *ch, page *p);
 void checkpoint_free(cache *c, page *first); /* all its parts */
@@ -302,7 +380,7 @@ void checkpoint_release(chain *ch);          /* and what it kept may go */
 page *chain_obtain(chain *ch, const page *keep);
 
 static inline page *chain_page_at(const chain *ch, size_t i) {
-    return page_of(ch->cache, ch->pages[i]);
+    return ch->nodes[i];
 }
 
 /* ---- what is gone (ghost.c) ------------------------------------------------------------------ */

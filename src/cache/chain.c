@@ -8,7 +8,10 @@
  * Pages before the one where len stands are full, in the tree, each the child of the one before;
  * the page where len stands and those after it belong to this chain alone. In a namespace with a
  * base, the first n_base pages are those of the base: in the tree of another namespace, pinned by
- * another chain for longer than this one lives; the page after them is a root of its own. */
+ * another chain for longer than this one lives; the page after them is a root of its own.
+ *
+ * With a window, the first n_behind pages are behind it: the chain still has them as a path of the
+ * tree, but does not read them; they may have lost their bytes (window.c). */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -17,6 +20,11 @@
 
 enum { FIRST_CAP = 16 };
 
+/* Bytes of the arrays of a chain. */
+static size_t arrays_cost(size_t cap) {
+    return cap ? cap * (sizeof(void *) + sizeof(page *)) + BLOCK_COST : 0;
+}
+
 /* NULL: page i is the first of its namespace. */
 static page *parent_at(const chain *ch, size_t i) {
     return i > ch->n_base ? chain_page_at(ch, i - 1) : NULL;
@@ -24,22 +32,25 @@ static page *parent_at(const chain *ch, size_t i) {
 
 static void set_page(chain *ch, size_t i, page *p) {
     assert(i <= ch->n_pages && i < ch->cap);
-    ch->pages[i] = page_address(ch->cache, p);
+    ch->nodes[i] = p;
+    ch->pages[i] = window_nothing(ch->cache);
+    if (p->bytes) window_near(ch, i);
     if (i == ch->n_pages) ch->n_pages++;
 }
 
-/* Makes room for n pages in the array. On failure nothing changed. */
+/* Makes room for n pages in the arrays, which are one block. On failure nothing changed. */
 static int grow(chain *ch, size_t n) {
     if (n <= ch->cap) return 0;
-    size_t cap = MAX(n, MIN(MAX(2 * ch->cap, FIRST_CAP), ch->cache->n_pages));
-    size_t more = (cap - ch->cap) * sizeof *ch->pages + (ch->cap ? 0 : BLOCK_COST);
+    size_t cap = MAX(n, MIN(MAX(2 * ch->cap, FIRST_CAP), page_n_nodes(ch->cache)));
+    size_t more = arrays_cost(cap) - arrays_cost(ch->cap);
     TRY(cache_charge(ch->cache, more));
-    void **pages = mem_resize(ch->pages, cap, sizeof *pages);
+    void **pages = mem_resize(ch->pages, cap, sizeof *pages + sizeof *ch->nodes);
     if (!pages) {
         cache_refund(ch->cache, more);
         return ICP_ENOMEM;
     }
     ch->pages = pages;
+    ch->nodes = memmove(pages + cap, pages + ch->cap, ch->n_pages * sizeof *ch->nodes);
     ch->cap = cap;
     return 0;
 }
@@ -65,7 +76,12 @@ static void make_idle(chain *ch, page *p, bool retire) {
     p->pins = 0;
     page_move(c, p, PAGE_IDLE);
     evict_used(c, p, !retire);
+    if (p->behind == BEHIND_CHAINS || !p->children) window_unlist(c, p);
     if (p->children) return;
+    if (!p->bytes) {
+        leaf_free_hollow(c, p);
+        return;
+    }
     leaf_enter(c, p);
     if (p->until <= c->now) leaf_expire(c, p, CACHE_LOSS_UNSTORED);
 }
@@ -91,7 +107,7 @@ static void leave_partial(chain *ch, page *own, bool retire) {
     tree_remove(own);
     tree_neighbours(own, &below, &above);
     page *twin = tree_covers(below, own) ? below : tree_covers(above, own) ? above : NULL;
-    if (twin) {
+    if (twin && twin->bytes) {
         inherit(c, twin, own);
         page_give(c, own);
         c->duplicates++;
@@ -101,17 +117,26 @@ static void leave_partial(chain *ch, page *own, bool retire) {
     make_idle(ch, own, retire);
 }
 
-static void unpin(chain *ch, page *p, bool retire) {
+static void unpin(chain *ch, size_t i, bool retire) {
+    page *p = ch->nodes[i];
+    if (!p) return;
     if (p->state == PAGE_HELD) {
         page_give(ch->cache, p);
         return;
     }
     if (ch->until > ch->cache->now) curve_use(ch->cache->curve, curve_print(ch->cache, p));
     p->until = MAX(p->until, ch->until); /* it has a pin: is in no order by expiry */
-    if (p->state == PAGE_FILLING)
+    if (p->state == PAGE_FILLING) {
+        p->near = 0;
         leave_partial(ch, p, retire);
-    else if (--p->pins == 0)
+        return;
+    }
+    if (--p->pins == 0) {
+        p->near = 0;
         make_idle(ch, p, retire);
+    } else if (i >= ch->n_behind) {
+        window_leave(ch, i, BEHIND_CHAINS);
+    }
 }
 
 /* ---- growth ---------------------------------------------------------------------------------- */
@@ -164,6 +189,7 @@ static void append(chain *ch, size_t i, const int32_t *tokens, size_t n) {
         own->print = ghost_print(ghost_parent(own->space, own->parent), own->tokens, CACHE_PAGE);
         page *twin = tree_covers(below, own) ? below : tree_covers(above, own) ? above : NULL;
         if (twin) {
+            if (!twin->bytes) window_fill(c, twin, own);
             pin(c, twin);
             inherit(c, twin, own);
             page_give(c, own);
@@ -189,13 +215,25 @@ void chain_publish(chain *ch, const int32_t *tokens, size_t n) {
         tokens += now;
         n -= now;
     }
+    window_advance(ch);
+}
+
+/* Bytes for a page: of one that is behind everybody, of an idle leaf, of one that chains have
+ * behind them. Of one owner, or of anybody. False: nothing but keep could be had. */
+static bool make_room(cache *c, cache_owner *owner, const page *keep) {
+    if (window_give_up(c, owner, BEHIND_ALL, keep)) return true;
+    if (leaf_evict(c, owner, keep)) return true;
+    if (!c->n_behind) return false;
+    while (!c->bare && leaf_evict(c, NULL, keep)) continue; /* there were hollow pages above it */
+    return window_give_up(c, owner, BEHIND_ALL, keep) ||
+           window_give_up(c, owner, BEHIND_CHAINS, keep);
 }
 
 page *chain_obtain(chain *ch, const page *keep) {
     cache *c = ch->cache;
     cache_owner *owner = ch->space ? ch->space->owner : NULL;
-    if (owner && owner->n_pages >= owner->quota && !leaf_evict(c, owner, keep)) return NULL;
-    while (!c->free && leaf_evict(c, NULL, keep)) continue;
+    if (owner && owner->n_pages >= owner->quota && !make_room(c, owner, keep)) return NULL;
+    while (!c->free && make_room(c, NULL, keep)) continue;
     return page_take(c, ch->space);
 }
 
@@ -204,7 +242,8 @@ int chain_reserve(chain *ch, size_t n_tokens) {
     size_t n = n_tokens / CACHE_PAGE + (n_tokens % CACHE_PAGE != 0);
     if (n <= ch->n_pages) return 0;
     const cache_owner *owner = ch->space ? ch->space->owner : NULL;
-    if (n > c->n_pages || (owner && n - ch->n_base > owner->quota)) return ICP_ELIMIT;
+    if (n - ch->n_behind > c->n_pages) return ICP_ELIMIT;
+    if (owner && n - MAX(ch->n_base, ch->n_behind) > owner->quota) return ICP_ELIMIT;
     if (n - ch->n_pages > cache_obtainable(c, owner)) return ICP_EAGAIN;
     TRY(grow(ch, n));
     while (ch->n_pages < n) set_page(ch, ch->n_pages, chain_obtain(ch, NULL));
@@ -218,7 +257,8 @@ static void attach(chain *ch, size_t i, page *found) {
     if (found->n < CACHE_PAGE) curve_forget(ch->cache->curve, curve_print(ch->cache, found));
     pin(ch->cache, found);
     evict_hit(ch->cache, found);
-    if (i < ch->n_pages) discard(ch->cache, chain_page_at(ch, i));
+    if (i < ch->n_pages && found->bytes) discard(ch->cache, chain_page_at(ch, i));
+    if (i < ch->n_pages && !found->bytes) unpin(ch, i, false); /* it may be found instead */
     set_page(ch, i, found);
 }
 
@@ -227,12 +267,13 @@ static void attach(chain *ch, size_t i, page *found) {
 static bool copy_from(chain *ch, size_t i, page *donor, const int32_t *tokens, size_t n) {
     cache *c = ch->cache;
     if (i == ch->n_pages) {
-        page *fresh = chain_obtain(ch, donor);
+        page *fresh = ch->spare ? ch->spare : chain_obtain(ch, donor);
+        ch->spare = NULL;
         if (!fresh) return false;
         set_page(ch, i, fresh);
     }
     page *own = chain_page_at(ch, i);
-    c->opts.copy(c->opts.copy_arg, page_address(c, own), page_address(c, donor), (int)n);
+    c->opts.copy(c->opts.copy_arg, own->bytes, donor->bytes, (int)n);
     c->copies++;
     page_touch(c, donor);
     uint64_t copied = n < CACHE_PAGE ? ((uint64_t)1 << n) - 1 : UINT64_MAX;
@@ -242,12 +283,14 @@ static bool copy_from(chain *ch, size_t i, page *donor, const int32_t *tokens, s
 }
 
 /* Matches more of the page where the chain ends; the cases are those of README.md. True when that
- * page is full now. */
-static bool match_page(chain *ch, const int32_t *tokens, size_t end) {
-    size_t i = ch->len / CACHE_PAGE, start = i * CACHE_PAGE, n;
+ * page is full now. donor: what is to be found where the match ends inside a page; NULL: not known
+ * yet. */
+static bool match_page(chain *ch, const int32_t *tokens, size_t end, page *donor) {
+    size_t i = ch->len / CACHE_PAGE, start = i * CACHE_PAGE, n = MIN(end - start, CACHE_PAGE);
     if (grow(ch, i + 1) < 0) return false; /* first of all, for it may evict */
-    page *found =
-        tree_find(ch->space, parent_at(ch, i), tokens + start, MIN(end - start, CACHE_PAGE), &n);
+    page *found = donor;
+    if (!donor || n == CACHE_PAGE)
+        found = tree_find(ch->space, parent_at(ch, i), tokens + start, n, &n);
     if (start + n <= ch->len) return false; /* a */
     bool whole = n == found->n && (n == CACHE_PAGE || found->state == PAGE_IDLE);
     if (whole)
@@ -258,24 +301,55 @@ static bool match_page(chain *ch, const int32_t *tokens, size_t end) {
     return n == CACHE_PAGE;
 }
 
-/* Where a match ends at a state, with room for the pages up to there. */
-static size_t find_end(chain *ch, const int32_t *tokens, size_t end) {
-    size_t whole, at = ch->len - ch->len % CACHE_PAGE;
-    size_t to = checkpoint_find(ch->space, parent_at(ch, at / CACHE_PAGE), at, tokens, end, &whole);
-    if (grow(ch, to / CACHE_PAGE) < 0) return ch->len;
-    /* which may have evicted some of it */
-    to = checkpoint_find(ch->space, parent_at(ch, at / CACHE_PAGE), at, tokens, end, &whole);
-    ch->branch = whole > MAX(to, ch->len) ? whole : 0;
-    return to;
+static reach look(const chain *ch, const int32_t *tokens, size_t end) {
+    size_t at = ch->len - ch->len % CACHE_PAGE;
+    return tree_reach(ch->cache, ch->space, parent_at(ch, at / CACHE_PAGE), at, tokens, end,
+                      ch->cache->n_parts > 0);
+}
+
+/* Whether a match that ends there is one more page's copy. */
+static bool needs_spare(const chain *ch, const reach *r) {
+    size_t n = r->len % CACHE_PAGE;
+    if (r->len <= ch->len || n == 0 || r->len / CACHE_PAGE < ch->n_pages) return false;
+    return r->donor->state != PAGE_IDLE || r->donor->n > n;
+}
+
+/* A page for the copy at the end of a match; not one that the match itself needs. */
+static page *obtain_spare(chain *ch, const reach *r) {
+    cache *c = ch->cache;
+    size_t n = r->len / CACHE_PAGE, from = MAX(window_n_behind(c, r->len), ch->len / CACHE_PAGE);
+    window_hold(c, r->donor->parent, n, from, true);
+    page *spare = chain_obtain(ch, r->donor);
+    window_hold(c, r->donor->parent, n, from, false);
+    return spare;
+}
+
+/* Where a match ends that a state or a window bounds, with room for all up to there: a shorter one
+ * might be of no use. */
+static size_t find_end(chain *ch, const int32_t *tokens, size_t end, page **donor) {
+    reach r = look(ch, tokens, end);
+    if (grow(ch, (r.len + CACHE_PAGE - 1) / CACHE_PAGE) < 0) return ch->len;
+    r = look(ch, tokens, end); /* some of it may have been evicted for that; and for the spare */
+    while (!ch->spare && needs_spare(ch, &r)) {
+        ch->spare = obtain_spare(ch, &r);
+        r = look(ch, tokens, ch->spare ? end : r.len - r.len % CACHE_PAGE);
+    }
+    *donor = r.donor;
+    ch->branch = ch->cache->n_parts && r.whole > MAX(r.len, ch->len) ? r.whole : 0;
+    return r.len;
 }
 
 size_t chain_match(chain *ch, const int32_t *tokens, size_t n, size_t limit) {
     size_t end = MIN(n, limit), before = ch->len;
+    page *donor = NULL;
     if (!ch->space || before >= end) return before;
-    if (ch->cache->n_parts) end = find_end(ch, tokens, end);
-    while (ch->len < end && match_page(ch, tokens, end)) continue;
+    if (ch->cache->n_parts || ch->cache->opts.window) end = find_end(ch, tokens, end, &donor);
+    while (ch->len < end && match_page(ch, tokens, end, donor)) continue;
     if (ch->cache->n_parts && ch->len > before)
         checkpoint_load(ch, chain_page_at(ch, ch->len / CACHE_PAGE - 1));
+    if (ch->spare) page_give(ch->cache, ch->spare);
+    ch->spare = NULL;
+    window_advance(ch);
     return ch->len;
 }
 
@@ -299,6 +373,7 @@ static int share(chain *ch, const chain *with, size_t n) {
         set_page(ch, i, p);
     }
     ch->len = ch->n_pages * CACHE_PAGE;
+    window_advance(ch);
     return 0;
 }
 
@@ -338,7 +413,7 @@ int chain_open_on(const chain *of, size_t n, double until, chain **out) {
     TRY(chain_open(of->cache, of->space, out));
     chain *ch = *out;
     chain_keep_until(ch, until);
-    int rc = of->space ? share(ch, of, MIN(n, of->len) / CACHE_PAGE) : 0;
+    int rc = of->space ? share(ch, of, window_reach(of, MIN(n, of->len) / CACHE_PAGE)) : 0;
     for (size_t i = ch->n_base; i < ch->n_pages; i++)
         page_inherit(ch->cache, chain_page_at(ch, i), CACHE_PAGE, until);
     if (rc < 0) chain_close(out);
@@ -379,15 +454,18 @@ void chain_close(chain **chp) {
     if (!ch) return;
     cache *c = ch->cache;
     c->clock++;
-    size_t from = ch->retired ? last_branch(ch) : SIZE_MAX;
+    size_t from = ch->retired && ch->space ? last_branch(ch) : SIZE_MAX;
     checkpoint_leave(ch);
     checkpoint_release(ch);
-    for (size_t i = ch->n_pages; i-- > ch->n_base;) unpin(ch, chain_page_at(ch, i), i >= from);
-    for (size_t i = ch->n_base; i-- > 0;) chain_page_at(ch, i)->pins--;
+    for (size_t i = ch->n_pages; i-- > ch->n_base;) unpin(ch, i, i >= from);
+    for (size_t i = ch->n_base; i-- > 0;) {
+        chain_page_at(ch, i)->pins--;
+        if (i >= ch->n_behind) window_leave(ch, i, BEHIND_CHAINS);
+    }
     if (ch->space) space_unref(c, ch->space);
     if (ch->next) ch->next->prev = ch->prev;
     *(ch->prev ? &ch->prev->next : &c->chains) = ch->next;
-    cache_refund(c, ch->cap * sizeof *ch->pages + (ch->cap ? BLOCK_COST : 0));
+    cache_refund(c, arrays_cost(ch->cap));
     cache_refund(c, sizeof *ch + BLOCK_COST);
     mem_free(ch->pages);
     mem_free(ch);
@@ -401,6 +479,10 @@ size_t chain_len(const chain *ch) {
 
 size_t chain_n_pages(const chain *ch) {
     return ch->n_pages;
+}
+
+size_t chain_n_behind(const chain *ch) {
+    return ch->n_behind;
 }
 
 page_id chain_page(const chain *ch, size_t i) {

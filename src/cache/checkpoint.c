@@ -24,7 +24,7 @@ static void copy_parts(const cache *c, page *first, void *state, bool out) {
     unsigned char *at = state;
     for (const page *part = first; part; part = part->next_part) {
         size_t n = MIN(left, c->stride);
-        void *bytes = page_address(c, part);
+        void *bytes = part->bytes;
         memcpy(out ? at : bytes, out ? bytes : at, n);
         at += n;
         left -= n;
@@ -119,19 +119,6 @@ void checkpoint_leave(chain *ch) {
 }
 
 /* ---- finding them ---------------------------------------------------------------------------- */
-
-size_t checkpoint_find(const cache_space *space, const page *from, size_t at, const int32_t *tokens,
-                       size_t n, size_t *whole) {
-    size_t last = 0, common;
-    for (; at + CACHE_PAGE <= n; at += CACHE_PAGE) {
-        const page *next = tree_find(space, from, tokens + at, CACHE_PAGE, &common);
-        if (common < CACHE_PAGE) break;
-        if (next->checkpoint) last = at + CACHE_PAGE;
-        from = next;
-    }
-    *whole = at;
-    return last;
-}
 
 void checkpoint_load(chain *ch, page *edge) {
     page *first = edge->checkpoint;

@@ -258,8 +258,9 @@ void evict_back(cache *c, page *p, const ghost *g) {
 
 const char *evict_check(const cache *c, size_t n_leaves) {
     size_t seen[2] = {0}, n_heap = c->n_heap[0] + c->n_heap[1];
-    for (size_t i = 0; i < c->n_pages; i++)
-        if (c->pages[i].state != PAGE_FREE && c->pages[i].state != PAGE_AWAY)
+    for (size_t i = 0; i < page_n_nodes(c); i++)
+        if (c->pages[i].state != PAGE_FREE && c->pages[i].state != PAGE_AWAY &&
+            c->pages[i].state != PAGE_BARE)
             seen[c->pages[i].hits > 0]++;
     if (seen[0] != c->n_seen[0] || seen[1] != c->n_seen[1])
         return "[9] pages seen are counted wrongly";

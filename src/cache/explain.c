@@ -6,25 +6,13 @@
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
-/* Goes down as far as whole pages are there. Returns the tokens matched; *at is the page where the
- * search ended (NULL: at the root), *best the one below it that shares most, if any. */
-static size_t descend(const cache_space *space, const int32_t *tokens, size_t n, const page **at,
-                      const page **best) {
-    *at = NULL;
-    for (size_t len = MIN(n, cache_space_base(space));;) {
-        size_t common;
-        *best = tree_find(space, *at, tokens + len, MIN(n - len, CACHE_PAGE), &common);
-        len += common;
-        if (common < CACHE_PAGE) return len;
-        *at = *best;
-    }
+static reach descend(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
+                     bool states) {
+    return tree_reach(c, space, NULL, MIN(n, cache_space_base(space)), tokens, n, states);
 }
 
 size_t cache_probe(const cache *c, const cache_space *space, const int32_t *tokens, size_t n) {
-    const page *at, *best;
-    size_t whole, base = MIN(n, cache_space_base(space));
-    if (c->n_parts) return MAX(checkpoint_find(space, NULL, base, tokens, n, &whole), base);
-    return descend(space, tokens, n, &at, &best);
+    return descend(c, space, tokens, n, c->n_parts > 0).len;
 }
 
 size_t cache_probe_others(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
@@ -85,6 +73,16 @@ static void find_loss(const cache *c, const cache_space *space, const page *at,
     }
 }
 
+/* What goes on reads what is gone. */
+static void cut_by_window(const cache *c, const reach *r, cache_miss *out) {
+    const page *hollow = r->gap ? r->gap : r->best;
+    const ghost *g = ghost_find(c, hollow->print);
+    out->loss = CACHE_LOSS_WINDOW;
+    out->lost_len = r->most;
+    out->lost_at = g ? g->at : hollow->used_at;
+    out->lost_pinned = g ? g->pinned : 0;
+}
+
 /* Of the pages that share as much with the tokens as best does, one that goes on beyond that: those
  * that end there stand before it. */
 static const page *going_on(const page *best, size_t common) {
@@ -97,12 +95,16 @@ static const page *going_on(const page *best, size_t common) {
 
 void cache_explain(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
                    cache_miss *out) {
-    const page *at, *best;
-    *out = (cache_miss){.len = descend(space, tokens, n, &at, &best)};
+    reach r = descend(c, space, tokens, n, false);
+    *out = (cache_miss){.len = r.len};
     if (out->len == n) return;
-    find_loss(c, space, at, tokens, n, out);
+    if (r.len < r.most) {
+        cut_by_window(c, &r, out);
+        return;
+    }
+    find_loss(c, space, r.at, tokens, n, out);
     size_t within = out->len % CACHE_PAGE;
-    if (!best) best = tree_page(treap_first(tree_children(space, at)));
+    const page *best = r.best ? r.best : tree_page(treap_first(tree_children(space, r.at)));
     best = going_on(best, within);
     if (!best) return;
     for (size_t i = within; i < best->n && out->n_other < CACHE_OTHER; i++)
@@ -119,9 +121,10 @@ typedef struct walker {
 } walker;
 
 static void add_page(const cache *c, cache_node *node, const page *p) {
-    node->n_pages++;
+    node->n_pages += p->bytes != NULL;
+    node->n_hollow += !p->bytes;
     node->n_tokens += p->n;
-    node->n_pinned += p->pins > 0;
+    node->n_pinned += p->pins > 0 && p->bytes;
     node->n_sampled += (size_t)__builtin_popcountll(p->sampled);
     node->hits = p->hits;
     node->used_at = p->pins ? c->now : p->used_at;

@@ -40,8 +40,7 @@ static bool is_evicted(const ghost *g) {
 
 void ghost_note(cache *c, const page *p, enum cache_loss why) {
     uint64_t print = ghost_of(p);
-    size_t in_use = c->n_pages - c->n_in[PAGE_AWAY] - c->n_in[PAGE_FREE] - c->n_in[PAGE_IDLE] -
-                    c->n_in[PAGE_STATE];
+    size_t in_use = c->n_pages - c->n_in[PAGE_AWAY] - c->n_in[PAGE_FREE] - page_n_idle(c);
     ghost *set = set_of(c, print), *place = set;
     for (int i = 0; i < GHOST_SET; i++) {
         ghost *g = &set[i];

@@ -79,26 +79,45 @@ static void renounce(cache *c, const page *p) {
     if (p->used) rival_take(c, p->used);
 }
 
-/* A page that is in no tree and no order any more. */
-static void give(cache *c, page *p) {
-    page *parent = p->parent;
-    cache_space *space = p->space;
-    page_give(c, p);
-    if (!parent)
-        space_release(c, space);
-    else if (parent->state == PAGE_IDLE && !parent->children)
-        leaf_enter(c, parent);
+static void take_out(cache *c, page *p) {
+    if (p->checkpoint) checkpoint_free(c, p->checkpoint);
+    tree_remove(p);
 }
 
-void leaf_free(cache *c, page *leaf, enum cache_loss why) {
+/* A page that is in no tree and no order any more; and what is hollow above it. */
+static page *give(cache *c, page *p, enum cache_loss why) {
+    for (;;) {
+        page *parent = p->parent;
+        cache_space *space = p->space;
+        page_give(c, p);
+        if (!parent) space_release(c, space);
+        if (!parent || parent->state != PAGE_IDLE || parent->children) return NULL;
+        if (parent->bytes) {
+            window_unlist(c, parent);
+            leaf_enter(c, parent);
+            return parent;
+        }
+        if (why != CACHE_LOSS_NONE) ghost_note(c, parent, why);
+        if (why != CACHE_LOSS_ROOM) renounce(c, parent);
+        take_out(c, parent);
+        p = parent;
+    }
+}
+
+page *leaf_free_hollow(cache *c, page *p) {
+    renounce(c, p);
+    take_out(c, p);
+    return give(c, p, CACHE_LOSS_NONE);
+}
+
+page *leaf_free(cache *c, page *leaf, enum cache_loss why) {
     assert(leaf->state == PAGE_IDLE && !leaf->children);
     if (why != CACHE_LOSS_NONE) ghost_note(c, leaf, why);
     if (why != CACHE_LOSS_ROOM) renounce(c, leaf);
     if (why > CACHE_LOSS_QUOTA && c->curve) curve_forget(c->curve, ghost_of(leaf));
-    if (leaf->checkpoint) checkpoint_free(c, leaf->checkpoint);
     leaf_leave(c, leaf);
-    tree_remove(leaf);
-    give(c, leaf);
+    take_out(c, leaf);
+    return give(c, leaf, why);
 }
 
 void page_inherit(cache *c, page *p, size_t n, double until) {
@@ -128,10 +147,10 @@ static void shorten(cache *c, page *p) {
     p->sampled &= ((uint64_t)1 << p->n) - 1;
     tree_neighbours(p, &below, &above);
     page *twin = tree_covers(below, p) ? below : tree_covers(above, p) ? above : NULL;
-    if (twin) {
+    if (twin && twin->bytes) {
         page_inherit(c, twin, p->n, p->until);
         renounce(c, p);
-        give(c, p);
+        give(c, p, CACHE_LOSS_NONE);
         return;
     }
     tree_insert(c, p);
@@ -182,16 +201,13 @@ static bool is_of(const page *p, const cache_space *space, const cache_owner *ow
 
 /* Pages that are in use lose their checkpoints only. */
 static void drop(cache *c, const cache_space *space, const cache_owner *owner) {
-    for (size_t i = 0; i < c->n_pages; i++) {
+    for (size_t i = 0; i < page_n_nodes(c); i++) {
         page *p = &c->pages[i];
         bool shared = p->state == PAGE_SHARED && is_of(p, space, owner);
         if (shared && p->checkpoint && p->checkpoint->state == PAGE_STATE)
             checkpoint_free(c, p->checkpoint);
-        while (p && p->state == PAGE_IDLE && !p->children && is_of(p, space, owner)) {
-            page *parent = p->parent;
-            leaf_free(c, p, CACHE_LOSS_DROPPED);
-            p = parent;
-        }
+        while (p && p->state == PAGE_IDLE && !p->children && is_of(p, space, owner))
+            p = leaf_free(c, p, CACHE_LOSS_DROPPED);
     }
 }
 

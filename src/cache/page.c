@@ -3,7 +3,7 @@
  * allocated after page_pool_init.
  *
  *   bytes   | page 0 | page 1 | page 2 | ...      stride bytes each, committed when first written
- *   pages   |struct 0|struct 1|struct 2| ...
+ *   pages   |struct 0|struct 1|struct 2| ... bare | with a window, structs may change their bytes
  *   heap    | idle leaves ...  (evict.c)
  *   ghosts  | what is gone ... (ghost.c)
  *
@@ -26,7 +26,7 @@ enum {
 
 int page_pool_init(cache *c) {
     c->bytes = mem_reserve(c->reserved);
-    c->pages = mem_zero(c->n_pages, sizeof *c->pages);
+    c->pages = mem_zero(page_n_nodes(c), sizeof *c->pages);
     c->heap = mem_zero(2 * c->n_pages, sizeof *c->heap);
     c->ghosts = mem_zero(c->n_pages * CACHE_GHOSTS, sizeof *c->ghosts);
     if (!c->bytes || !c->pages || !c->heap || !c->ghosts) {
@@ -34,10 +34,17 @@ int page_pool_init(cache *c) {
         return ICP_ENOMEM;
     }
     for (size_t i = c->n_pages; i-- > 0;) {
+        c->pages[i].bytes = c->bytes + i * c->stride;
         c->pages[i].next_free = c->free;
         c->free = &c->pages[i];
     }
+    for (size_t i = page_n_nodes(c); i-- > c->n_pages;) {
+        c->pages[i].state = PAGE_BARE;
+        c->pages[i].next_free = c->bare;
+        c->bare = &c->pages[i];
+    }
     c->n_in[PAGE_FREE] = c->n_most = c->n_pages;
+    c->n_in[PAGE_BARE] = c->n_hollow[PAGE_BARE] = c->n_bare;
     return 0;
 }
 
@@ -48,15 +55,39 @@ void page_pool_fini(cache *c) {
     mem_free(c->ghosts);
 }
 
-static bool may_go(enum page_state state) {
-    return state == PAGE_IDLE || state == PAGE_STATE;
+/* Counts a page as what it is, once more (n = 1) or once less (n = -1). */
+static void count(cache *c, const page *p, size_t n) {
+    bool behind = p->bytes && p->behind && p->state == PAGE_SHARED;
+    c->n_in[p->state] += n;
+    if (!p->bytes) c->n_hollow[p->state] += n;
+    if (behind) c->n_behind += n;
+    if (!p->space || !p->bytes) return;
+    cache_owner *owner = p->space->owner;
+    owner->n_pages += n;
+    if (behind) owner->n_behind += n;
+    if (p->state == PAGE_IDLE || p->state == PAGE_STATE) owner->n_idle += n;
 }
 
 void page_move(cache *c, page *p, enum page_state to) {
-    if (p->space) p->space->owner->n_idle += (size_t)may_go(to) - may_go(p->state);
-    c->n_in[p->state]--;
-    c->n_in[to]++;
+    count(c, p, (size_t)-1);
     p->state = to;
+    count(c, p, 1);
+}
+
+void page_set_bytes(cache *c, page *p, void *bytes) {
+    count(c, p, (size_t)-1);
+    p->bytes = bytes;
+    count(c, p, 1);
+}
+
+void page_set_behind(cache *c, page *p, enum behind kind) {
+    count(c, p, (size_t)-1);
+    p->behind = kind;
+    count(c, p, 1);
+}
+
+size_t page_n_idle(const cache *c) {
+    return c->n_in[PAGE_IDLE] - c->n_hollow[PAGE_IDLE] + c->n_in[PAGE_STATE];
 }
 
 size_t page_excess(const cache *c) {
@@ -66,7 +97,7 @@ size_t page_excess(const cache *c) {
 
 static void send_away(cache *c, page *p) {
     page_move(c, p, PAGE_AWAY);
-    mem_release(page_address(c, p), c->stride);
+    mem_release(p->bytes, c->stride);
     p->next_free = c->away;
     c->away = p;
 }
@@ -85,14 +116,16 @@ page *page_take(cache *c, cache_space *space) {
     page *p = c->free;
     if (!p) return NULL;
     c->free = p->next_free;
-    c->n_begun = MAX(c->n_begun, (size_t)(p - c->pages) + 1);
-    page_move(c, p, PAGE_HELD);
+    size_t place = (size_t)((unsigned char *)p->bytes - c->bytes) / c->stride;
+    c->n_begun = MAX(c->n_begun, place + 1);
     p->pins = 1;
+    count(c, p, (size_t)-1);
     p->space = space;
-    if (space) space->owner->n_pages++;
+    p->state = PAGE_HELD;
+    count(c, p, 1);
     evict_born(c, p);
 #ifndef NDEBUG
-    memset(page_address(c, p), 0xFF, c->opts.page_size); /* NaN as f16 and as f32 */
+    memset(p->bytes, 0xFF, c->opts.page_size); /* NaN as f16 and as f32 */
 #endif
     return p;
 }
@@ -110,17 +143,23 @@ bool cache_commit(cache *c) {
 }
 
 void page_give(cache *c, page *p) {
-    assert(p->state != PAGE_FREE && !p->children);
+    assert(p->state != PAGE_FREE && !p->children && !p->behind);
     evict_gone(c, p);
-    page_move(c, p, PAGE_FREE);
-    if (p->space) p->space->owner->n_pages--;
+    count(c, p, (size_t)-1);
     p->space = NULL;
+    p->state = p->bytes ? PAGE_FREE : PAGE_BARE;
+    count(c, p, 1);
     p->checkpoint = NULL;
     p->trail_of = NULL;
-    p->pins = p->n = p->n_low = p->hits = 0;
+    p->pins = p->near = p->n = p->n_low = p->hits = 0;
     p->used = p->sampled = 0;
     p->until = p->until_low = 0;
-    put_free(c, p);
+    if (p->bytes) {
+        put_free(c, p);
+        return;
+    }
+    p->next_free = c->bare;
+    c->bare = p;
 }
 
 void page_confine(cache *c, size_t n_most) {

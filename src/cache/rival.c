@@ -33,7 +33,7 @@ static uint32_t *bin_at(rival *r, uint64_t number) {
 /* No more than its room: what no chain has, or would not have. */
 static void fit(cache *c) {
     rival *r = &c->rival;
-    size_t room = c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE];
+    size_t room = c->n_in[PAGE_FREE] + c->n_in[PAGE_IDLE] - c->n_hollow[PAGE_IDLE];
     for (;; r->oldest++) {
         uint32_t *n = bin_at(r, r->oldest);
         uint32_t gone = r->n > room ? (uint32_t)MIN(*n, r->n - room) : 0;

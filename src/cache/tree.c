@@ -59,6 +59,57 @@ page *tree_find(const cache_space *space, const page *parent, const int32_t *tok
     return best;
 }
 
+/* Of the siblings next to a hollow one, that with bytes which shares most with the tokens; NULL:
+ * none near it shares any. */
+static page *with_bytes(page *hollow, const int32_t *tokens, size_t n, size_t *common) {
+    enum { SIBLINGS = 8 }; /* on either side */
+    page *best = NULL;
+    *common = 0;
+    for (int side = 0; side < 2; side++) {
+        page *p = hollow;
+        for (int i = 0; p && !p->bytes && i < SIBLINGS; i++)
+            p = side ? tree_after(p) : tree_before(p);
+        size_t same = p && p->bytes ? common_prefix(tokens, p->tokens, MIN(n, p->n)) : 0;
+        if (same <= *common) continue;
+        best = p;
+        *common = same;
+    }
+    return best;
+}
+
+/* One page more. False: the search ends in it. */
+static bool reach_page(const cache *c, const cache_space *space, const int32_t *tokens, size_t n,
+                       bool states, reach *r, size_t *gap) {
+    size_t left = MIN(n - r->most, CACHE_PAGE), common, usable;
+    size_t start = r->most;
+    page *next = r->best = tree_find(space, r->at, tokens + start, left, &common);
+    page *donor = next;
+    usable = common;
+    if (next && !next->bytes) donor = with_bytes(next, tokens + start, left, &usable);
+    bool fits = !states || (usable == CACHE_PAGE && donor->checkpoint);
+    if (usable > 0 && fits && window_serves(c, *gap, start + usable)) {
+        r->len = start + usable;
+        r->donor = donor;
+    }
+    r->most = start + common;
+    if (common < CACHE_PAGE) return false;
+    if (!next->bytes) {
+        r->gap = next;
+        *gap = r->most;
+    }
+    r->at = next;
+    r->whole = r->most;
+    return true;
+}
+
+reach tree_reach(const cache *c, const cache_space *space, page *from, size_t at,
+                 const int32_t *tokens, size_t n, bool states) {
+    reach r = {.at = from, .len = at, .whole = at, .most = at};
+    size_t gap = 0;
+    while (reach_page(c, space, tokens, n, states, &r, &gap)) continue;
+    return r;
+}
+
 void tree_insert(cache *c, page *p) {
     page_key key = key_of(p);
     p->link.priority = cache_draw(c);

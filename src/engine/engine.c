@@ -154,6 +154,7 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
                          e->least, requests, e->fixed);
     cache_opts co = {.page_size = carry_page_size(info),
                      .state_size = info->state_size,
+                     .window = e->least < e->most ? 0 : info->window,
                      .limit = e->most - others,
                      .least = changes ? e->least - others : 0,
                      .no_reuse = e->no_cache,
@@ -171,13 +172,14 @@ static int open_cache(engine *e, const engine_opts *opts, icp_error *err) {
     if (e->quota == 0)
         return error_set(err, ICP_ELIMIT, "a tenant's quota of %zu bytes is less than a page (%zu)",
                          opts->tenant_quota, stats.page_size);
-    e->limits =
-        (request_limits){.n_vocab = info->n_vocab,
-                         .n_ctx = info->causal ? info->n_ctx : (size_t)e->chunk,
-                         .n_adapters = (size_t)info->n_adapters,
-                         .cache_tokens = e->n_pages * CACHE_PAGE,
-                         .quota_tokens = e->quota == SIZE_MAX ? SIZE_MAX : e->quota * CACHE_PAGE,
-                         .embeds = info->embeds};
+    e->limits = (request_limits){
+        .n_vocab = info->n_vocab,
+        .n_ctx = info->causal ? info->n_ctx : (size_t)e->chunk,
+        .n_adapters = (size_t)info->n_adapters,
+        .cache_tokens = cache_longest(e->cache, e->n_pages),
+        .quota_tokens = e->quota == SIZE_MAX ? SIZE_MAX : cache_longest(e->cache, e->quota),
+        .embeds = info->embeds};
+    if (co.window) e->window_pages = (info->window + (size_t)e->chunk) / CACHE_PAGE + 2;
     return 0;
 }
 
@@ -346,7 +348,7 @@ int engine_share(engine *e, const int32_t *tokens, size_t n, icp_error *err) {
     request *r;
     icp_request_opts_init(&opts);
     opts.prompt = tokens;
-    opts.n_prompt = n;
+    opts.n_prompt = e->window_pages ? n - n % CACHE_PAGE : n; /* whole pages are shared */
     opts.max_tokens = 0;
     TRY(submit(e, &opts, true, &r, err));
     while (event.kind != ICP_EVENT_DONE)

@@ -417,6 +417,8 @@ struct engine {
     double max_pause;
     size_t n_pages, state_pages; /* all that there are at least; of a checkpoint */
     size_t quota;                /* pages; SIZE_MAX: none */
+    size_t window_pages;         /* of a sequence at one time, with a window; 0: there is none */
+    size_t public_pages;         /* that sequences cannot have */
     size_t limit, fixed;         /* bytes: all; and arrays, logits and scratch */
     size_t least, most;          /* of the limit; equal when it stays */
     ledger *ledger;

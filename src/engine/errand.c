@@ -89,6 +89,7 @@ static bool add_node(void *arg, const cache_node *from) {
                              .n_tokens = from->n_tokens,
                              .n_sampled = from->n_sampled,
                              .n_pages = from->n_pages,
+                             .n_hollow = from->n_hollow,
                              .n_in_use = from->n_pinned,
                              .hits = from->hits,
                              .idle_s = l->now - from->used_at,

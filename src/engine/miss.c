@@ -26,6 +26,8 @@ static enum icp_miss_reason reason_of(enum cache_loss loss) {
         return ICP_MISS_DROPPED;
     case CACHE_LOSS_UNSTORED:
         return ICP_MISS_UNSTORED;
+    case CACHE_LOSS_WINDOW:
+        return ICP_MISS_WINDOW;
     case CACHE_LOSS_NONE:
         break;
     }
@@ -73,9 +75,12 @@ void miss_explain(engine *e, const request *r, bool others, icp_miss *out) {
     if (!r->space) return;
     cache_miss m;
     cache_explain(e->cache, r->space, tokens, n, &m);
+    bool bounded = e->states || e->window_pages;
+    size_t usable = bounded ? cache_probe(e->cache, r->space, tokens, limit) : MIN(m.len, limit);
+    if (!e->states && usable < MIN(m.len, limit)) /* all of it would be served */
+        cache_explain(e->cache, r->space, tokens, limit, &m);
     size_t found = MIN(m.len, limit);
-    size_t usable = e->states ? cache_probe(e->cache, r->space, tokens, limit) : found;
-    bool no_state = lacks_state(usable, found, n);
+    bool no_state = e->states && lacks_state(usable, found, n);
     out->position = no_state ? usable : found;
     out->n_missed = n - usable;
     if (usable + 1 >= n) {

@@ -21,6 +21,7 @@ static void end(engine *e, pin **at) {
 static bool covers(const pin *new, const pin *old) {
     size_t n = chain_n_pages(old->chain), len = chain_len(old->chain), full = len / CACHE_PAGE;
     if (new->tenant != old->tenant) return false;
+    if (chain_n_behind(new->chain) > chain_n_behind(old->chain)) return false;
     if (len > chain_len(new->chain) || old->state_at != new->state_at || n == 0) return n == 0;
     return full == 0 ||
            chain_page(new->chain, full - 1).index == chain_page(old->chain, full - 1).index;
@@ -37,7 +38,7 @@ static pin *create(engine *e, tenant *t, chain *ch, double until) {
     if (!made) return NULL;
     size_t state_at = chain_keep_checkpoint(ch);
     *made = (pin){.tenant = t, .chain = ch, .until = until, .state_at = state_at};
-    made->n_pages = chain_n_pages(ch) + (state_at ? e->state_pages : 0);
+    made->n_pages = chain_n_pages(ch) - chain_n_behind(ch) + (state_at ? e->state_pages : 0);
     t->refs++;
     return made;
 }
@@ -56,6 +57,7 @@ static void append(engine *e, pin *made) {
 void pin_add(engine *e, sequence *s) {
     if (!s->chain || chain_len(s->chain) == 0 || !s->request->space) return;
     chain_trim(s->chain);
+    chain_keep_prompt(s->chain);
     pin *made = create(e, s->request->tenant, s->chain, clock_now() + s->request->opts.pin);
     if (!made) return;
     s->chain = NULL;
@@ -170,7 +172,7 @@ size_t pin_count(const engine *e, const tenant *t, size_t *n_pages) {
     for (const pin *p = e->pins; p; p = p->next) {
         if (t && p->tenant != t) continue;
         n++;
-        *n_pages += chain_n_pages(p->chain);
+        *n_pages += chain_n_pages(p->chain) - chain_n_behind(p->chain);
     }
     return n;
 }

@@ -147,6 +147,14 @@ static void note_owners(planner *p) {
             p->items[i].owner = find_owner(p, i);
 }
 
+/* Of `more` pages beside `held` ones, those that are needed at one time: what falls behind the
+ * window can be had again. */
+static size_t at_once(const sched_state *state, size_t more, size_t held) {
+    size_t most = state->window_pages;
+    if (most == 0) return more;
+    return MIN(more, most > held ? most - held : 0);
+}
+
 /* Pages that running sequences (of one tenant; -1: all) still need for the tokens that they have
  * and one more, beside what this step gives them. */
 static size_t promised(const planner *p, int tenant) {
@@ -161,7 +169,7 @@ static size_t promised(const planner *p, int tenant) {
             held = MAX(held, shared / p->state->page_tokens);
         }
         size_t needed = pages_for(p->state, seq->n_tokens + 1);
-        sum += needed > held ? needed - held : 0;
+        sum += at_once(p->state, needed > held ? needed - held : 0, held - seq->n_behind);
     }
     return sum;
 }
@@ -178,7 +186,9 @@ static bool may_admit(const planner *p) {
         if (s->running[i].space == next->space)
             shared = MAX(shared, sched_common(next, &s->running[i]));
     shared = MAX(MIN(shared, next->hit_limit) / s->page_tokens, next->n_pages);
-    size_t needed = pages_for(s, next->n_tokens + 1) - shared;
+    size_t all = pages_for(s, next->n_tokens + 1);
+    if (s->window_pages && all > s->window_pages) shared = 0; /* they may be behind somebody */
+    size_t needed = at_once(s, all - shared, 0);
     if (needed + promised(p, -1) > p->pages) return false;
     return next->tenant < 0 || needed + promised(p, next->tenant) <= s->tenants[next->tenant].pages;
 }

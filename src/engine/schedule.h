@@ -36,7 +36,8 @@
  *      last running sequence in the order is preempted, unless it is the one that asks: it then
  *      keeps what it has and waits.
  *   6. The next of the queue is admitted when all that is running, and it, can have the pages for
- *      the tokens they already have. With nothing running it is admitted in any case.
+ *      the tokens they already have, or for a window of them. With nothing running it is admitted
+ * in any case.
  *   7. A tenant's quota is a second pool of pages for its sequences: when it is used up, 5 and 6
  * hold among them, and nobody else is preempted for it.
  *   8. With edges (sequences carry a state, which is kept at page edges), a chunk that reaches an
@@ -98,6 +99,7 @@ typedef struct sched_seq {
     size_t n_tokens;
     size_t n_ready;   /* leading tokens whose KV is there; less than n_tokens */
     size_t n_pages;   /* pages it holds; while it waits, pages that it will share for certain */
+    size_t n_behind;  /* of these, pages behind its window: they are among those that can be had */
     size_t hit_limit; /* it takes at most so many tokens from others */
     size_t rows_from; /* logits of all positions >= this are wanted; SIZE_MAX: only the last */
     size_t stop;      /* with edges: if it is to come yet, a chunk ends there */
@@ -115,7 +117,8 @@ typedef struct sched_state {
     int logit_rows;        /* rows of prompt logits a step at most */
     bool edges;            /* prefixes are shared up to where a chunk ended at a page edge only */
     size_t page_tokens;
-    size_t pages; /* that can be had now, evictions included */
+    size_t pages;        /* that can be had now, evictions included */
+    size_t window_pages; /* that are enough for any sequence; 0: there is no window */
     sched_tenant *tenants;
 } sched_state;
 

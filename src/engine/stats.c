@@ -70,6 +70,7 @@ void stats_show(engine *e) {
     e->stats.page_size = c.page_size;
     e->stats.checkpoints = c.n_checkpoints;
     e->stats.checkpoint_pages = c.n_checkpoint_pages;
+    e->stats.hollow_pages = c.n_hollow;
     e->stats.hit_step = e->states ? CACHE_PAGE : 1;
     e->stats.cache_limit = c.limit;
     e->stats.evictions = c.evictions;

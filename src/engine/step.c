@@ -28,6 +28,7 @@ static sched_seq describe(const sequence *s) {
                        .n_tokens = s->n_tokens,
                        .n_ready = ready(s),
                        .n_pages = s->chain ? chain_n_pages(s->chain) : base,
+                       .n_behind = s->chain ? chain_n_behind(s->chain) : 0,
                        .tenant = r->space && !r->public ? r->tenant->slot : -1,
                        .hit_limit = hit_limit(s),
                        .rows_from = s->rows_from,
@@ -180,6 +181,7 @@ static void plan(engine *e) {
                              .edges = e->states != NULL,
                              .page_tokens = CACHE_PAGE,
                              .pages = cache_obtainable(e->cache, NULL),
+                             .window_pages = e->window_pages,
                              .tenants = e->tenants};
         note_room(e);
         for (int i = 0; i < e->n_running; i++) e->views[i] = describe(e->running[i]);

@@ -168,7 +168,12 @@ int public_add(engine *e, request *r, chain **ch) {
     *ch = NULL;
     chain_trim(p->chain);
     e->publics = p;
-    e->limits.cache_tokens -= MIN(chain_n_pages(p->chain) * CACHE_PAGE, e->limits.cache_tokens);
+    size_t behind = chain_n_behind(p->chain) * CACHE_PAGE;
+    cache_stats s;
+    cache_get_stats(e->cache, &s);
+    e->public_pages += chain_n_pages(p->chain) - chain_n_behind(p->chain);
+    size_t longest = cache_longest(e->cache, s.n_pages - MIN(e->public_pages, s.n_pages));
+    e->limits.cache_tokens = longest - MIN(behind, longest);
     return 0;
 }
 

@@ -63,8 +63,9 @@ static size_t lay_out_page(model *m) {
     return at;
 }
 
-/* Of all layers that attend. A chunk is no longer than a window of its size. */
-static size_t widest_window(const hparams *h) {
+/* Of all layers that attend; 0: some see the whole context. A chunk is no longer than a window of
+ * its size. */
+static size_t widest_window(const hparams *h, size_t n_ctx) {
     int widest = 0;
     for (int i = 0; i < h->n_layer; i++) {
         const shape *s = &h->layers[i];
@@ -72,7 +73,7 @@ static size_t widest_window(const hparams *h) {
         if (!s->window || !h->causal) return 0;
         widest = MAX(widest, s->window);
     }
-    return (size_t)widest;
+    return (size_t)widest < n_ctx ? (size_t)widest : 0;
 }
 
 static void fill_info(model *m, const gguf *g, const model_opts *opts) {
@@ -94,7 +95,7 @@ static void fill_info(model *m, const gguf *g, const model_opts *opts) {
                            .pools_last = h->pooled == MODEL_POOL_LAST,
                            .n_vector = (size_t)(h->n_scores ? h->n_scores : h->n_embd),
                            .state_size = h->n_state * sizeof(float),
-                           .window = widest_window(h),
+                           .window = widest_window(h, opts->n_ctx),
                            .n_params = count_params(g),
                            .page_size = lay_out_page(m)};
 }

@@ -62,7 +62,7 @@ typedef struct model_info {
     size_t state_size;          /* bytes of a sequence's recurrent state; 0: it has none */
     size_t page_size;           /* bytes of KV_PAGE tokens over all layers */
     size_t window;              /* positions that a token sees at most, itself included, in every
-                                 * layer; 0: some layer sees all, or what comes after it */
+                                 * layer; 0: as many as there are, or what comes after it */
     int n_adapters;
     uint8_t fingerprint[16]; /* XXH3 of everything in the file that decides logits */
 } model_info;

@@ -133,6 +133,16 @@ static void put_ago(buf *out, double seconds) {
         buf_printf(out, "%.1f h", seconds / 3600);
 }
 
+static void put_window(buf *out, const icp_miss *m) {
+    buf_printf(
+        out,
+        "Its first %zu tokens are part of a longer prompt that is cached, but what the model "
+        "would read of them was behind that one's window, and evicted ",
+        m->lost_to);
+    put_ago(out, m->ago);
+    buf_puts(out, " ago.");
+}
+
 static void put_reason(const icp_model *model, buf *out, const icp_miss *m) {
     switch (m->reason) {
     case ICP_MISS_NONE:
@@ -147,6 +157,9 @@ static void put_reason(const icp_model *model, buf *out, const icp_miss *m) {
     case ICP_MISS_STATE:
         buf_puts(out,
                  "More of it is cached, but the model's state is kept only at some page edges.");
+        return;
+    case ICP_MISS_WINDOW:
+        put_window(out, m);
         return;
     case ICP_MISS_NEW:
         buf_puts(out, m->position ? "What is cached ends there." : "No prompt began like this.");

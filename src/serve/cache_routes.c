@@ -25,12 +25,13 @@ static void put_node(const icp_model *model, buf *out, const icp_cache_node *n, 
     char *text = NULL;
     size_t len = 0;
     out->failed |= icp_detokenize(model, n->first, (size_t)n->n_first, true, &text, &len, NULL) < 0;
-    buf_printf(out,
-               "{\"depth\":%zu,\"position\":%zu,\"tokens\":%zu,\"sampled_tokens\":%zu,"
-               "\"pages\":%zu,\"pages_in_use\":%zu,\"bytes\":%zu,\"hits\":%llu,"
-               "\"idle_seconds\":%.3f,\"ttl_seconds\":",
-               n->depth, n->position, n->n_tokens, n->n_sampled, n->n_pages, n->n_in_use,
-               n->n_pages * page_size, (unsigned long long)n->hits, n->idle_s);
+    buf_printf(
+        out,
+        "{\"depth\":%zu,\"position\":%zu,\"tokens\":%zu,\"sampled_tokens\":%zu,"
+        "\"pages\":%zu,\"pages_in_use\":%zu,\"hollow_pages\":%zu,\"bytes\":%zu,\"hits\":%llu,"
+        "\"idle_seconds\":%.3f,\"ttl_seconds\":",
+        n->depth, n->position, n->n_tokens, n->n_sampled, n->n_pages, n->n_in_use, n->n_hollow,
+        n->n_pages * page_size, (unsigned long long)n->hits, n->idle_s);
     if (isfinite(n->ttl_s))
         buf_printf(out, "%.3f", n->ttl_s);
     else

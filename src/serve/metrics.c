@@ -32,6 +32,7 @@
     X("pages_cached", "gauge", s->pages_cached, "Pages that nobody uses and that can be found.")   \
     X("checkpoints", "gauge", s->checkpoints, "Kept states of recurrent and hybrid models.")       \
     X("checkpoint_pages", "gauge", s->checkpoint_pages, "Pages of these; cached, too.")            \
+    X("hollow_pages", "gauge", s->hollow_pages, "Known pages without memory, behind a window.")    \
     X("pages_pinned", "gauge", s->pinned_pages, "Pages that pins hold, counted for each pin.")     \
     X("pins", "gauge", s->pins, "Pinned prompts.")                                                 \
     X("pins_yielded_total", "counter", s->pins_yielded, "Pins given up for a request to run.")     \

@@ -43,14 +43,32 @@ static inline void cells_write(const chain *ch, int space, const int32_t *tokens
     }
 }
 
-/* Checks that positions [0, chain_len) hold what these tokens make. */
+/* Checks that positions [0, chain_len) hold what these tokens make, but for those behind a window.
+ */
 static inline void cells_check(const chain *ch, int space, const int32_t *tokens) {
     cell h = cell_root(space);
     for (size_t p = 0; p < chain_len(ch); p++) {
         h = cell_next(h, tokens[p]);
+        if (p / CACHE_PAGE < chain_n_behind(ch)) continue;
         const cell *page = chain_pages(ch)[p / CACHE_PAGE];
         assert_true(page[p % CACHE_PAGE] == h);
     }
+}
+
+/* A cache of n pages, with a window or (0) without. */
+static inline cache *cells_open_window(size_t n_pages, size_t window, int policy) {
+    cache_opts opts = {.page_size = CELLS_SIZE,
+                       .window = window,
+                       .limit = cache_limit_of(CELLS_SIZE, n_pages) +
+                                (window ? cache_window_cost(CELLS_SIZE, n_pages) : 0),
+                       .policy = (enum cache_policy)policy,
+                       .copy = cells_copy};
+    cache *c = NULL;
+    cache_stats s;
+    assert_int_equal(cache_open(&opts, &c, NULL), 0);
+    cache_get_stats(c, &s);
+    assert_int_equal(s.n_pages, n_pages);
+    return c;
 }
 
 /* A cache of n pages, by the smallest limit. */

@@ -483,7 +483,7 @@ static void test_bookkeeping_has_a_limit(void **state) {
 }
 
 static void test_chain_of_all_pages(void **state) {
-    cache_opts opts = {.page_size = 1, .limit = 4 << 20, .copy = cells_copy};
+    cache_opts opts = {.page_size = CELLS_SIZE, .limit = 4 << 20, .copy = cells_copy};
     cache *c = NULL;
     chain *ch = NULL;
     cache_stats s;

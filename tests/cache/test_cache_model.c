@@ -8,6 +8,9 @@
  *   not less  it is no shorter than what the strings that must still be there have in common with
  *             it: those of open chains, and all that were published since the last eviction.
  *
+ * With a window, that holds of what ends no more than a window behind the pages that a string had
+ * let go when something was evicted for the first time.
+ *
  * Without eviction the last two leave one answer. One namespace belongs to an owner with a quota,
  * one begins with a base that it shares with nobody else here; some chains leave nothing behind, or
  * for a while only, and what they alone had published must not be found afterwards.
@@ -35,6 +38,7 @@ typedef struct string {
     int space;
     double until, latest; /* its chain's wish, and the latest that anybody may have had */
     size_t n;
+    size_t n_gone; /* leading pages that may not be there */
     int32_t tokens[MAX_LEN];
 } string;
 
@@ -42,6 +46,8 @@ typedef struct world {
     cache *cache;
     uint64_t random;
     cache_space *spaces[N_SPACES];
+    size_t window;
+    size_t most_hollow;
     cache_owner *owner;
     cache_space *base_space;
     chain *base;
@@ -74,11 +80,22 @@ static int cell_id(int space) {
     return space == BASED ? BASE_ID : space;
 }
 
+/* Leading pages that a prefix of so many tokens does not need. */
+static size_t needs_from(const world *w, size_t len) {
+    return w->window && len >= w->window ? (len + 1 - w->window) / CACHE_PAGE : 0;
+}
+
 /* ---- the twin -------------------------------------------------------------------------------- */
+
+/* Leading pages of a chain that may be gone. */
+static size_t gone_of(const world *w, const live *l) {
+    return w->evictions ? chain_n_behind(l->chain) : 0;
+}
 
 static void add_string(world *w, const live *l, double latest) {
     string *s = &w->strings[w->n_strings++];
     *s = (string){.space = l->space, .until = l->until, .latest = latest, .n = chain_len(l->chain)};
+    s->n_gone = gone_of(w, l);
     memcpy(s->tokens, l->tokens, s->n * sizeof *s->tokens);
 }
 
@@ -100,6 +117,7 @@ static void note_evictions(world *w) {
     cache_stats s;
     cache_get_stats(w->cache, &s);
     if (s.evictions != w->evictions) w->n_old = w->n_strings;
+    w->most_hollow = MAX(w->most_hollow, s.n_hollow);
     w->evictions = s.evictions;
 }
 
@@ -112,13 +130,14 @@ static void bounds(const world *w, int space, const int32_t *tokens, size_t n, s
         size_t same = common(tokens, n, s->tokens, s->n);
         if (s->space != space) continue;
         if (s->latest > w->now) *most = MAX(*most, same);
-        if (s->until > w->now && i >= w->n_old) *least = MAX(*least, same);
+        if (s->until > w->now && i >= w->n_old && needs_from(w, same) >= s->n_gone)
+            *least = MAX(*least, same);
     }
     for (size_t i = 0; i < w->n_live; i++) {
         const live *l = &w->live[i];
         if (l->space != space) continue;
         size_t same = common(tokens, n, l->tokens, chain_len(l->chain));
-        *least = MAX(*least, same);
+        if (needs_from(w, same) >= gone_of(w, l)) *least = MAX(*least, same);
         *most = MAX(*most, same);
     }
     for (size_t i = 0; space == BASED && i < MIN(n, BASE_LEN); i++)
@@ -185,7 +204,7 @@ static void step_match(world *w, live *l) {
     if (room > found / CACHE_PAGE + 1) /* what it pins and the donor cannot be had for a copy */
         assert_int_equal(hit, MAX(found, before));
     else
-        assert_true(hit >= before && hit >= found / CACHE_PAGE * CACHE_PAGE);
+        assert_true(hit >= before && (w->window || hit >= found / CACHE_PAGE * CACHE_PAGE));
     w->hits += hit > before;
     note_evictions(w);
     remember(w, l);
@@ -200,8 +219,9 @@ static void step_open_on(world *w, const live *of) {
     *l = *of;
     l->until = draw(w, 4) ? INFINITY : w->soon;
     assert_int_equal(chain_open_on(of->chain, n, l->until, &l->chain), 0);
-    assert_int_equal(chain_len(l->chain), len);
-    assert_int_equal(chain_n_pages(l->chain), len / CACHE_PAGE);
+    if (needs_from(w, len) >= gone_of(w, of)) assert_int_equal(chain_len(l->chain), len);
+    assert_true(chain_len(l->chain) <= len && chain_len(l->chain) % CACHE_PAGE == 0);
+    assert_int_equal(chain_n_pages(l->chain), chain_len(l->chain) / CACHE_PAGE);
     w->n_live++;
     note_evictions(w);
     remember(w, l);
@@ -264,6 +284,7 @@ static void step_query(world *w) {
     assert_int_equal(miss.len, found);
     if (miss.n_other > 0) assert_true(found < n && miss.other[0] != tokens[found]);
     if (miss.loss != CACHE_LOSS_NONE) assert_in_range(miss.lost_len, found + 1, n);
+    assert_true(w->window || miss.loss != CACHE_LOSS_WINDOW);
 }
 
 /* Time goes on, and what was to be forgotten is. */
@@ -379,7 +400,7 @@ static void begin(world *w, size_t n_pages) {
     int n_policies = 0;
     while (cache_policy_name(n_policies)) n_policies++;
     int policy = (int)(w->random % (uint64_t)n_policies);
-    w->cache = w->most ? open_changing(w, policy) : cells_open(n_pages, false, policy);
+    w->cache = w->most ? open_changing(w, policy) : cells_open_window(n_pages, w->window, policy);
     w->strings = calloc(MAX_STRINGS, sizeof *w->strings);
     assert_non_null(w->strings);
     w->quota = MAX(n_pages / 2, 3);
@@ -414,18 +435,22 @@ static uint64_t run_world(world w, size_t n_pages, size_t n_steps) {
     begin(&w, n_pages);
     for (size_t i = 0; i < n_steps; i++) {
         step(&w);
-        for (size_t k = 0; k < w.n_live; k++)
-            cells_check(w.live[k].chain, cell_id(w.live[k].space), w.live[k].tokens);
+        for (size_t k = 0; k < w.n_live; k++) {
+            const chain *ch = w.live[k].chain;
+            assert_true(chain_n_behind(ch) <= needs_from(&w, chain_len(ch)));
+            cells_check(ch, cell_id(w.live[k].space), w.live[k].tokens);
+        }
     }
     assert_true(w.hits > n_steps / 50);
     note_evictions(&w);
     uint64_t evictions = w.evictions;
+    if (n_pages > 5 && n_pages <= 24 && w.window) assert_true(w.most_hollow > 1);
     end(&w);
     return evictions;
 }
 
-static uint64_t run(size_t n_pages, int alphabet, uint64_t seed, size_t n_steps) {
-    world w = {.random = seed, .alphabet = alphabet, .soon = seed % 2 ? 10 : 0};
+static uint64_t run(size_t n_pages, size_t window, int alphabet, uint64_t seed, size_t n_steps) {
+    world w = {.random = seed, .window = window, .alphabet = alphabet, .soon = seed % 2 ? 10 : 0};
     return run_world(w, n_pages, n_steps);
 }
 
@@ -434,13 +459,13 @@ static void test_tiny_pools(void **state) {
     size_t n_steps = steps_wanted() / 24;
     for (size_t i = 0; i < COUNT_OF(n_pages); i++)
         for (int alphabet = 1; alphabet <= 3; alphabet++)
-            assert_true(run(n_pages[i], alphabet, 1000 * i + (uint64_t)alphabet, n_steps) > 0);
+            assert_true(run(n_pages[i], 0, alphabet, 1000 * i + (uint64_t)alphabet, n_steps) > 0);
 }
 
 static void test_middling_pools(void **state) {
     const size_t n_pages[] = {16, 24, 40, 64};
     size_t n_steps = steps_wanted() / 12;
-    for (size_t i = 0; i < COUNT_OF(n_pages); i++) run(n_pages[i], 2 + (int)i, 77 + i, n_steps);
+    for (size_t i = 0; i < COUNT_OF(n_pages); i++) run(n_pages[i], 0, 2 + (int)i, 77 + i, n_steps);
 }
 
 static void test_limits_that_change(void **state) {
@@ -498,16 +523,24 @@ static void test_nothing_is_evicted(void **state) {
     size_t n_steps = steps_wanted() / 6;
     for (uint64_t seed = 0; n_steps > 0; seed++) {
         size_t part = MIN(n_steps, 1000);
-        assert_int_equal(run(4096, 2, seed, part), 0);
+        assert_int_equal(run(4096, seed % 3 * 50, 2, seed, part), 0);
         n_steps -= part;
     }
+}
+
+static void test_windows(void **state) {
+    const size_t n_pages[] = {4, 5, 8, 12, 24, 64}, windows[] = {2, 64, 65, 66, 100, 150};
+    size_t n_steps = steps_wanted() / 40;
+    for (size_t i = 0; i < COUNT_OF(n_pages); i++)
+        for (size_t k = 0; k < COUNT_OF(windows); k++)
+            run(n_pages[i], windows[k], 1 + (int)((i + k) % 3), 100 * i + k, n_steps);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiny_pools),         cmocka_unit_test(test_middling_pools),
         cmocka_unit_test(test_limits_that_change), cmocka_unit_test(test_memory_is_given_back),
-        cmocka_unit_test(test_nothing_is_evicted),
+        cmocka_unit_test(test_nothing_is_evicted), cmocka_unit_test(test_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

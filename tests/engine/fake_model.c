@@ -33,11 +33,22 @@ static void fill_row(uint64_t seed, float *row) {
         row[i] = (float)(mix(seed + (uint64_t)i) >> 40) * 0x1p-24f * 12 - 6;
 }
 
+static size_t window;
+
+void fake_model_window(size_t n) {
+    window = n;
+}
+
+/* The first position that `pos` sees. */
+static size_t seen_from(size_t pos) {
+    return window && pos >= window ? pos + 1 - window : 0;
+}
+
 void fake_logits(const int32_t *tokens, size_t n, float *row) {
     uint64_t kv = 0, sum = 0;
     for (size_t i = 0; i < n; i++) {
         kv = kv_of(kv, tokens[i], i);
-        sum = mix(sum ^ kv);
+        if (i >= seen_from(n - 1)) sum = mix(sum ^ kv);
     }
     fill_row(sum, row);
 }
@@ -51,6 +62,7 @@ model *fake_model_open(size_t state_size) {
                            .n_ctx = FAKE_CTX,
                            .n_out = FAKE_VOCAB,
                            .causal = true,
+                           .window = window,
                            .state_size = state_size,
                            .page_size = KERN_PAGE * sizeof(uint64_t)};
     m->info.n_adapters = 2;
@@ -171,6 +183,12 @@ static void put_state(const model *m, const model_span *s, uint64_t sum) {
     for (size_t i = 1; i < m->info.state_size / sizeof *words; i++) words[i] = sum ^ mix(i);
 }
 
+static uint64_t windowed(const model_span *s, size_t pos) {
+    uint64_t sum = 0;
+    for (size_t i = seen_from(pos); i <= pos; i++) sum = mix(sum ^ *slot(s, i));
+    return sum;
+}
+
 static void run_span(model *m, const model_span *s, float **row) {
     size_t end = s->pos + (size_t)s->n_tokens;
     need(end <= FAKE_CTX);
@@ -183,9 +201,10 @@ static void run_span(model *m, const model_span *s, float **row) {
     bool carries = m->info.state_size > 0;
     uint64_t sum = carries ? get_state(m, s) : 0, all = 0;
     need(m->info.causal || s->pos == 0);
-    for (size_t pos = 0; pos < end; pos++) all = mix(all ^ *slot(s, pos));
-    for (size_t pos = carries ? s->pos : 0; pos < end; pos++) {
+    for (size_t pos = seen_from(s->pos); pos < end; pos++) all = mix(all ^ *slot(s, pos));
+    for (size_t pos = carries ? s->pos : seen_from(s->pos); pos < end; pos++) {
         sum = m->info.causal ? mix(sum ^ *slot(s, pos)) : all;
+        if (window && pos + (size_t)s->n_logits >= end) sum = windowed(s, pos);
         if (pos + (size_t)s->n_logits < end) continue;
         fill_row(sum, *row);
         if (m->poison >= 0 && s->tokens[pos - s->pos] == m->poison) (*row)[7] = NAN;

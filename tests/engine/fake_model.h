@@ -16,6 +16,9 @@ enum { FAKE_VOCAB = 300, FAKE_CTX = 8192 };
 model *fake_model_open(size_t state_size); /* bytes, whole numbers of 8; 0: no state */
 void fake_model_close(model **m);
 
+/* Models that are opened from now on see the last n tokens only, in fake_logits as well; 0: all. */
+void fake_model_window(size_t n);
+
 /* The logits after tokens[0..n), without any page. */
 void fake_logits(const int32_t *tokens, size_t n, float *row);
 

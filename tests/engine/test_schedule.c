@@ -231,6 +231,22 @@ static void test_admission(void **unused) {
     assert_int_equal(sched_plan(&s, items, &victim), SCHED_ADMIT);
 }
 
+/* With a window nobody needs more pages than that at a time: what is behind it can be had again. */
+static void test_admission_with_a_window(void **unused) {
+    sched_seq running[] = {seq(zeros, 200, 199)}, next = seq(ones, 400, 0);
+    sched_state s = state_of(running, 1);
+    s.next = &next;
+    s.pages = 13;
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_RUN);
+    s.window_pages = 12;
+    running[0].n_behind = 40; /* of 50 pages; it wants one more, and next 12 */
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_ADMIT);
+    s.pages = 12;
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_RUN);
+    running[0].n_behind = 38; /* it has all it will ever need */
+    assert_int_equal(sched_plan(&s, items, &victim), SCHED_ADMIT);
+}
+
 static void test_common(void **unused) {
     for (size_t n = 0; n < 300; n++) {
         int32_t a[300], b[300];
@@ -399,6 +415,7 @@ int main(void) {
         cmocka_unit_test(test_logit_rows_limit_chunks),
         cmocka_unit_test(test_pages_short),
         cmocka_unit_test(test_admission),
+        cmocka_unit_test(test_admission_with_a_window),
         cmocka_unit_test(test_common),
         cmocka_unit_test(test_lives),
     };
