@@ -2,7 +2,7 @@
  * in gemm_lanes.h. */
 #include "ints.h"
 
-enum { MAX_ROWS = 4, PLAIN_ROWS = 4, MAX_FLOAT_ROWS = 6, BIAS = 128 };
+enum { MAX_ROWS = 4, ROWS_32 = 4, MAX_FLOAT_ROWS = 6, BIAS = 128 };
 
 static inline ints add_fours(ints sum, ints w, const char *q) {
     int32_t four;

@@ -7,7 +7,7 @@
  * The bodies are in gemm_lanes.h. */
 #include "ints.h"
 
-enum { MAX_ROWS = 4, PLAIN_ROWS = 4, MAX_FLOAT_ROWS = 6, BIAS = 0 };
+enum { MAX_ROWS = 4, ROWS_32 = 4, MAX_FLOAT_ROWS = 6, BIAS = 0 };
 
 static inline ints factor_of(ints sub) {
     return sub;

@@ -2,7 +2,7 @@
  * including file supplies
  *
  *   MAX_ROWS                             activation rows of a tile, 4 or more: what registers hold
- *   PLAIN_ROWS                           where bytes are not split: then one sum a row is under way
+ *   ROWS_32                              of blocks of 32: their chains need more registers
  *   dot(scaled, rows, n, depth, w, q, factor, sum)
  *       adds to sum[i], for each of a tile's rows, the products of n of the vectors w with q[i],
  *       scaled: times the lanes' sub-scales
@@ -294,7 +294,7 @@ KERN_INLINE void run_tile(int rows, const strip *s) {
 }
 
 static void run_strip(strip s, int rows) {
-    const int most = s.depth ? PLAIN_ROWS : MAX_ROWS;
+    const int most = s.l->block == 32 ? ROWS_32 : MAX_ROWS;
     for (int step = 0; rows > 0; rows -= step) {
         step = rows >= most ? most : rows >= 4 ? 4 : rows;
         switch (step) {

@@ -1,7 +1,7 @@
 /* Matrix products of gemm_neon.c and gemm_dotprod.c: bytes of weights are signed in fours. */
 #include "neon_fours.h"
 
-enum { MAX_ROWS = 4, PLAIN_ROWS = 4, MAX_FLOAT_ROWS = 6, BIAS = 0 };
+enum { MAX_ROWS = 4, ROWS_32 = 4, MAX_FLOAT_ROWS = 6, BIAS = 0 };
 
 static inline ints add_fours(ints sum, ints w, const char *q) {
     int32_t four;

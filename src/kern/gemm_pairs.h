@@ -15,37 +15,75 @@ static inline ints broadcast_four(const char *p) {
     return ints_all(four);
 }
 
-/* Of bytes in two parts, each row has two sums: where registers hold only four rows, two at a time.
- */
-enum { NIBBLE_ROWS = MAX_ROWS > 4 ? MAX_ROWS : 2 };
+/* ---- bytes beyond what pairs can take, as two nibbles: w = 16·high + low --------------------- */
 
-/* Bytes beyond what pairs can take, as two nibbles: w = 16·high + low. */
-KERN_INLINE void dot_nibbles(int rows, int n, const uint8_t (*w)[64], const char *const *q,
-                             ints factor, ints *sum) {
-    const ints fifteen = ints_all_bytes(15), sixteen = factor_of(ints_left(factor, 4));
-    ints low_sum[NIBBLE_ROWS], high_sum[NIBBLE_ROWS];
-    KERN_UNROLL for (int i = 0; i < rows; i++) low_sum[i] = high_sum[i] = ints_zero();
-    for (int v = 0; v < n; v++) {
-        ints x = ints_load(w[v]), low = ints_and(x, fifteen);
-        ints high = ints_and(ints_right(x, 4), fifteen);
-        KERN_UNROLL for (int i = 0; i < rows; i++) {
-            ints four = broadcast_four(q[i] + 4 * v);
-            low_sum[i] = ints_add_bytes(low_sum[i], low, four);
-            high_sum[i] = ints_add_bytes(high_sum[i], high, four);
-        }
-    }
+/* Each row has two sums. Where sixteen lanes are two registers, these take their turns. */
+#ifdef __AVX512F__
+typedef __m512i reg;
+#define REG(operation) _mm512_##operation
+#else
+typedef __m256i reg;
+#define REG(operation) _mm256_##operation
+#endif
+enum { REGS = sizeof(ints) / sizeof(reg) };
+
+static inline reg *regs_of(ints *x) {
+    return (reg *)x;
+}
+
+static inline reg broadcast_reg(const char *p) {
+    ints four = broadcast_four(p);
+    return *regs_of(&four);
+}
+
+/* Adds w[2j]·q[2j] + w[2j+1]·q[2j+1] to int16 j, in the order that is written. */
+static inline void add_bytes(reg *sum, reg w, reg q) {
+    *sum = REG(add_epi16)(*sum, REG(maddubs_epi16)(w, q));
+    __asm__("" : "+v"(*sum));
+}
+
+/* Adds pairs of int16 times factor to int32. */
+static inline void add_pairs(reg *sum, reg pairs, reg factor) {
+    *sum = REG(add_epi32)(*sum, REG(madd_epi16)(pairs, factor));
+}
+
+/* Vector x times four bytes of each row. */
+KERN_INLINE void add_nibbles(int rows, reg x, const char *const *q, int at, reg *low_sum,
+                             reg *high_sum) {
+    const reg fifteen = REG(set1_epi8)(15);
+    reg low = x & fifteen, high = REG(srli_epi32)(x, 4) & fifteen;
     KERN_UNROLL for (int i = 0; i < rows; i++) {
-        sum[i] = ints_add(sum[i], ints_multiply_pairs(low_sum[i], factor));
-        sum[i] = ints_add(sum[i], ints_multiply_pairs(high_sum[i], sixteen));
+        reg four = broadcast_reg(q[i] + at);
+        add_bytes(&low_sum[i], low, four);
+        add_bytes(&high_sum[i], high, four);
     }
 }
+
+/* Register r of all sums. */
+KERN_INLINE void dot_nibbles(int rows, int r, int n, const uint8_t (*w)[64], const char *const *q,
+                             reg factor, ints *sum) {
+    reg low_sum[MAX_ROWS], high_sum[MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) low_sum[i] = high_sum[i] = (reg){0};
+    if (rows > 2) {
+        KERN_LOOP for (int v = 0; v < n; v++)
+            add_nibbles(rows, ((const reg *)w[v])[r], q, 4 * v, low_sum, high_sum);
+    } else {
+        KERN_UNROLL for (int v = 0; v < n; v++)
+            add_nibbles(rows, ((const reg *)w[v])[r], q, 4 * v, low_sum, high_sum);
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        add_pairs(&regs_of(&sum[i])[r], low_sum[i], factor);
+        add_pairs(&regs_of(&sum[i])[r], high_sum[i], REG(slli_epi16)(factor, 4));
+    }
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
 
 KERN_INLINE void dot(bool scaled, int rows, int n, int depth, const uint8_t (*w)[64],
                      const char *const *q, ints factor, ints *sum) {
     if (depth == 0) {
-        const int first = rows < NIBBLE_ROWS ? rows : NIBBLE_ROWS;
-        dot_nibbles(first, n, w, q, factor, sum);
-        if (rows > first) dot_nibbles(rows - first, n, w, q + first, factor, sum + first);
+        KERN_UNROLL for (int r = 0; r < REGS; r++)
+            dot_nibbles(rows, r, n, w, q, regs_of(&factor)[r], sum);
         return;
     }
     if (depth > n) depth = n;

@@ -73,9 +73,12 @@ static inline int32_t ints_sum(ints x) {
     return _mm_cvtsi128_si32(_mm_add_epi32(z, _mm_shuffle_epi32(z, 0xb1)));
 }
 
+/* In the order that is written: as trees, which GCC makes of sums, they need more registers. */
 static inline ints ints_add_bytes(ints sum, ints w, ints q) {
-    return (ints){_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(w.lo, q.lo)),
-                  _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, q.hi))};
+    ints to = {_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(w.lo, q.lo)),
+               _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, q.hi))};
+    __asm__("" : "+x"(to.lo), "+x"(to.hi));
+    return to;
 }
 static inline ints ints_multiply_pairs(ints a, ints b) {
     return (ints){_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};

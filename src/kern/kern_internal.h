@@ -45,6 +45,12 @@
 #else
 #define KERN_UNROLL _Pragma("clang loop unroll(full)")
 #endif
+/* A loop that stays one, where straight code would spill. */
+#if defined(__clang__)
+#define KERN_LOOP _Pragma("clang loop unroll(disable)")
+#else
+#define KERN_LOOP _Pragma("GCC unroll 1")
+#endif
 #define KERN_INLINE static inline __attribute__((always_inline))
 
 /* ---- types (pack.c) ------------------------------------------------------------------------- */
