@@ -48,6 +48,7 @@ typedef struct icp_model_opts {
     bool pin_threads; /* each to a processor of its own; ICP_EINVALID: there are fewer */
     bool lock;        /* weights stay in memory, whatever else needs it; ICP_ELIMIT: may not be */
     bool vocab_only;  /* text functions only: no weights are read */
+    int64_t template_time;       /* what its template takes for now, seconds since 1970; 0: now */
     const icp_adapter *adapters; /* n_adapters */
     size_t n_adapters;
 } icp_model_opts;
@@ -128,9 +129,9 @@ int32_t icp_token_eos(const icp_model *m);
 int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out, icp_marks *marks,
                       char **text, icp_error *err);
 /* Renders such a chat, which may have bos_token and eos_token too, with any template; text as
- * above. */
-int icp_template_render(const char *source, size_t len, const char *chat_json, char **text,
-                        size_t *text_len, icp_error *err);
+ * above, now as an icp_model's template_time. */
+int icp_template_render(const char *source, size_t len, const char *chat_json, int64_t now,
+                        char **text, size_t *text_len, icp_error *err);
 const char *icp_model_template(const icp_model *m); /* NULL when the file has none */
 /* What the model's template can do; all false, with a dialect, when there is none. */
 const icp_chat_caps *icp_model_chat_caps(const icp_model *m);

@@ -65,12 +65,12 @@ static const char *print(json_object *o) {
                                           JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
 }
 
-static int render(const jinja *j, json_object *vars, json_object *trusted, bool marked,
+static int render(const jinja *j, json_object *vars, json_object *trusted, int64_t now, bool marked,
                   jinja_text *out, icp_error *err) {
     const jinja_opts opts = {.marked = marked};
     const char *a = print(vars), *b = print(trusted);
     if (!a || !b) return error_set(err, ICP_ENOMEM, "out of memory");
-    return jinja_render(j, a, b, (int64_t)time(NULL), &opts, out, err);
+    return jinja_render(j, a, b, now ? now : (int64_t)time(NULL), &opts, out, err);
 }
 
 static void trust_token(const icp_model *m, json_object *trusted, const char *name, int32_t id) {
@@ -82,7 +82,7 @@ static int render_model(const icp_model *m, json_object *vars, json_object *trus
                         jinja_text *out, icp_error *err) {
     trust_token(m, trusted, "bos_token", tokenizer_bos(m->tok));
     trust_token(m, trusted, "eos_token", tokenizer_eos(m->tok));
-    return render(m->chat, vars, trusted, marked, out, err);
+    return render(m->chat, vars, trusted, m->template_time, marked, out, err);
 }
 
 static int render_probe(void *arg, json_object *vars, jinja_text *out) {
@@ -142,14 +142,14 @@ int icp_chat_tokenize(const icp_model *m, const char *chat_json, icp_tokens *out
     return rc;
 }
 
-int icp_template_render(const char *source, size_t len, const char *chat_json, char **text,
-                        size_t *text_len, icp_error *err) {
+int icp_template_render(const char *source, size_t len, const char *chat_json, int64_t now,
+                        char **text, size_t *text_len, icp_error *err) {
     json_object *vars = NULL, *trusted = NULL;
     jinja_text prompt = {0};
     jinja *j;
     TRY(jinja_open(source, len, &j, err));
     int rc = split_chat(chat_json, &vars, &trusted, err);
-    if (rc == 0) rc = render(j, vars, trusted, false, &prompt, err);
+    if (rc == 0) rc = render(j, vars, trusted, now, false, &prompt, err);
     if (rc == 0) {
         buf_puts(&prompt.text, "");
         *text = prompt.text.data;

@@ -20,7 +20,8 @@ struct icp_model {
     tokenizer *tok;
     jinja *chat; /* NULL without a template */
     char *template_source;
-    char *rank_template; /* how a query and a document are put to a model that ranks; or NULL */
+    int64_t template_time; /* 0: the clock's */
+    char *rank_template;   /* how a query and a document are put to a model that ranks; or NULL */
     chat_style style;
     icp_chat_caps caps;
     icp_error template_error; /* why there is no `chat` although the file has a template */

@@ -164,6 +164,7 @@ static void copy_string(char *to, size_t cap, gguf_str from) {
 
 static int open_all(icp_model *m, const gguf *g, const icp_model_opts *opts, icp_error *err) {
     TRY(vocab_open(g, &m->tok, err));
+    m->template_time = opts->template_time;
     int rc = open_template(m, g);
     if (rc == 0) rc = api_probe_chat(m);
     if (rc < 0) return error_set(err, rc, "out of memory");

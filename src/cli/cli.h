@@ -58,6 +58,7 @@ typedef struct model_options {
     int ctx;
     bool pin, lock;
     cli_list lora;
+    const char *template_date;
     const char *rope_scaling;
     float rope_scale, rope_freq_scale, rope_freq_base;
     float yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
@@ -73,6 +74,11 @@ typedef struct model_options {
     {                                                                                              \
         0, "lora", "FILE[:SCALE]", "a LoRA adapter, a GGUF file; may be given several times",      \
             OPTION_LIST, &(o).lora, 0, 0                                                           \
+    }
+#define CLI_OPTION_TEMPLATE_DATE(o)                                                                \
+    {                                                                                              \
+        0, "template-date", "DATE", "the day that chat templates see, as 2026-12-31 (today)",      \
+            OPTION_TEXT, &(o).template_date, 0, 0                                                  \
     }
 /* Named as llama-server's. */
 /* clang-format off */
@@ -121,6 +127,8 @@ const char *cli_model_path(const char *given);
 /* The options for opening a model with, without progress; cli_model_opts_fini afterwards. */
 int cli_model_opts(const model_options *o, icp_model_opts *out, icp_error *err);
 void cli_model_opts_fini(icp_model_opts *opts);
+/* Noon of that day, seconds since 1970; of NULL 0. */
+int cli_template_time(const char *date, int64_t *out, icp_error *err);
 /* Where pulled models are kept. */
 const char *cli_models_folder(void);
 /* Opens it, with progress on a terminal. */

@@ -193,7 +193,8 @@ int cmd_run(int argc, char **argv) {
         {0, "seed", "N", "the same seed gives the same reply", OPTION_INT, &c.seed, 0, 0},
         {'c', "ctx", "N", "context in tokens (as the model was trained)", OPTION_INT, &o.ctx, 1, 0},
         CLI_OPTIONS_COMPUTE(o),
-        CLI_OPTIONS_ROPE(o)};
+        CLI_OPTIONS_ROPE(o),
+        CLI_OPTION_TEMPLATE_DATE(o)};
     cli_parse(
         &(cli_usage){"run", "[PROMPT…]",
                      "Chats in the terminal; with a prompt (or one on stdin) answers it and ends.",

@@ -55,6 +55,7 @@ int cmd_serve(int argc, char **argv) {
          &max_queued, 1, 1 << 20},
         CLI_OPTIONS_COMPUTE(o),
         CLI_OPTIONS_ROPE(o),
+        CLI_OPTION_TEMPLATE_DATE(o),
         {0, "cache-ram", "SIZE",
          "memory for all but the model: cache and requests (half of what is free)", OPTION_SIZE,
          &s.engine.cache_limit, 0, 0},

@@ -67,11 +67,13 @@ int cmd_detokenize(int argc, char **argv) {
     return rc < 0 ? cli_fail(&err) : EXIT_DONE;
 }
 
-static int render_file(const char *path, const char *chat, char **out, size_t *len,
-                       icp_error *err) {
+static int render_file(const char *path, const char *date, const char *chat, char **out,
+                       size_t *len, icp_error *err) {
     buf source = {0};
+    int64_t now;
+    TRY(cli_template_time(date, &now, err));
     int rc = cli_read(path, &source, err);
-    if (rc == 0) rc = icp_template_render(source.data, source.len, chat, out, len, err);
+    if (rc == 0) rc = icp_template_render(source.data, source.len, chat, now, out, len, err);
     buf_fini(&source);
     return rc;
 }
@@ -96,7 +98,8 @@ int cmd_template(int argc, char **argv) {
     const cli_option options[] = {CLI_OPTION_MODEL(o),
                                   {0, "template", "FILE",
                                    "a Jinja template, instead of the model's", OPTION_TEXT, &path,
-                                   0, 0}};
+                                   0, 0},
+                                  CLI_OPTION_TEMPLATE_DATE(o)};
     cli_parse(
         &(cli_usage){
             "template", "< CHAT",
@@ -114,7 +117,7 @@ int cmd_template(int argc, char **argv) {
     if (rc == 0 && memchr(chat.data, 0, chat.len))
         rc = error_set(&err, ICP_EFORMAT, "not JSON: stdin has a NUL byte");
     if (rc == 0)
-        rc = path ? render_file(path, chat.data, &out, &len, &err)
+        rc = path ? render_file(path, o.template_date, chat.data, &out, &len, &err)
                   : render_model(&o, chat.data, &out, &len, &err);
     if (rc == 0) fwrite(out, 1, len, stdout);
     icp_free(out);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char default_model[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -91,6 +92,19 @@ static icp_rope rope_of(const model_options *o) {
                       .attn_factor = (double)o->yarn_attn_factor};
 }
 
+int cli_template_time(const char *date, int64_t *out, icp_error *err) {
+    struct tm day = {.tm_hour = 12, .tm_isdst = -1};
+    *out = 0;
+    if (!date) return 0;
+    const char *end = strptime(date, "%Y-%m-%d", &day);
+    int day_of_month = day.tm_mday;
+    if (end && !*end) *out = (int64_t)mktime(&day);
+    if (*out <= 0 || day.tm_mday != day_of_month)
+        return error_set(err, ICP_EINVALID, "--template-date: '%.40s' is not a day like 2026-12-31",
+                         date);
+    return 0;
+}
+
 int cli_model_opts(const model_options *o, icp_model_opts *out, icp_error *err) {
     *out = (icp_model_opts){.isa = o->isa,
                             .kv = o->kv,
@@ -99,6 +113,7 @@ int cli_model_opts(const model_options *o, icp_model_opts *out, icp_error *err) 
                             .lock = o->lock,
                             .n_ctx = (size_t)MAX(o->ctx, 0),
                             .rope = rope_of(o)};
+    TRY(cli_template_time(o->template_date, &out->template_time, err));
     icp_adapter *adapters = mem_zero(o->lora.n + 1, sizeof *adapters);
     if (!adapters) return error_set(err, ICP_ENOMEM, "out of memory");
     out->adapters = adapters;

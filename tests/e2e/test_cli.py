@@ -237,6 +237,14 @@ def test_template(tmp_path):
     assert said(incipit("template", "--template", mine, stdin=chat)).decode() == "B[USER] <é>!7"
 
 
+def test_template_date(tmp_path):
+    (tmp_path / "t.jinja").write_text('{{ strftime_now("%d %b %Y") }}')
+    on = lambda *day: incipit("template", "--template", tmp_path / "t.jinja", *day, stdin=CHAT)
+    assert said(on("--template-date", "2024-02-29")) == b"29 Feb 2024"
+    for day in ("2023-02-29", "2024-2-29x", "today", ""):
+        assert "--template-date" in said(on("--template-date", day), 1)
+
+
 @pytest.mark.parametrize(
     "template, expected",
     [
