@@ -79,6 +79,7 @@ static void test_crowd(void **state) {
     enum { N = 6, ROUNDS = 8 };
     static int32_t prompt[N][LONG];
     static outcome want[N];
+    size_t hollow = 0; /* seen at any time: what comes last may need none */
     for (int round = 0; round < ROUNDS; round++) {
         request *r[N];
         for (int i = 0; i < N; i++) {
@@ -94,9 +95,10 @@ static void test_crowd(void **state) {
             assert_int_equal(got.error, 0);
             bed_assert_same(&got.choice[0], &want[i]);
             result_fini(&got);
+            hollow = MAX(hollow, stats().hollow_pages);
         }
     }
-    assert_true(stats().hollow_pages > 0);
+    assert_true(hollow > 0);
 }
 
 static void test_herd(void **state) {
