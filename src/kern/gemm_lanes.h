@@ -13,8 +13,7 @@
  *
  * A group passes in strips of up to STRIP blocks of 32: its quants become bytes in a panel, which
  * stays in L1 while the tiles of rows pass, and so do their partial sums. Of FEW_ROWS rows memory
- * is the limit, which rests while a panel is used: their blocks of 32 pass through registers, those
- * of 256 in strips of one.
+ * is the limit, which rests while a panel is used: their blocks of 32 pass through registers.
  *
  * Without VNNI a product of bytes saturates beyond int16; depth says how many vectors may be summed
  * before they must widen: 8·2·15·127 = 30,480 for quants of four bits, 4·2·31·127 = 31,496 for
@@ -322,7 +321,7 @@ static int depth_of(const kern_layout *l) {
     return l->bits == 8 || l->codebook ? 0 : l->bits == 6 ? 2 : l->bits == 5 ? 4 : 8;
 }
 
-/* One group of blocks of 32 against a few rows. */
+/* One group of blocks of 32 against FEW_ROWS or fewer. */
 KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
                          const kern_layout *l, const kern_tile *t) {
     const uint8_t *quants = t->g.quants, *scales = t->g.scales;
