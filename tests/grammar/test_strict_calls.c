@@ -15,6 +15,7 @@
 #include "grammar_bed.h"
 #include "json.h"
 #include "schema_check.h"
+#include "strict_grammar.h"
 
 static const char *const dialects[] = {
     "harmony",     "atem",      "kimi-k3",     "deepseek-dsml", "deepseek-dsml-3.2",
@@ -148,47 +149,10 @@ static grammar_vocab *open_vocab(const chat_strict *calls, tokens *t) {
 
 /* ---- texts of a grammar ---------------------------------------------------------------------- */
 
-static enum grammar_value value_of(void *params, const char *key) {
-    return (enum grammar_value)chat_strict_value(params, key);
-}
-
 static grammar *compile(const chat_strict *s, grammar_vocab *v, const char *tools) {
-    static const enum grammar_arguments syntaxes[] = {[CHAT_KEYED] = ARGUMENTS_KEYED,
-                                                      [CHAT_LITERAL] = ARGUMENTS_LITERAL,
-                                                      [CHAT_CHANNEL] = ARGUMENTS_JSON};
-    const grammar_dialect d = {.arguments = syntaxes[s->syntax],
-                               .section = s->section,
-                               .section_end = s->section_end,
-                               .call = s->call,
-                               .listed = s->listed,
-                               .ends = s->ends,
-                               .bare = s->bare,
-                               .thought_end = s->thought_end,
-                               .message = s->message,
-                               .message_end = s->message_end,
-                               .key = s->key,
-                               .key_end = s->key_end,
-                               .text_key_end = s->text_key_end,
-                               .value_end = s->value_end,
-                               .lines = s->lines,
-                               .named_end = s->named_end,
-                               .value_of = value_of,
-                               .quote = s->quote,
-                               .assign = s->quote ? ':' : '=',
-                               .tokens = s->tokens,
-                               .n_tokens = s->n_tokens};
-    grammar_call calls[8] = {0};
-    for (size_t i = 0; i < s->n; i++) {
-        const chat_strict_call *c = &s->calls[i];
-        calls[i] = (grammar_call){.begin = {c->begin, strlen(c->begin)},
-                                  .schema = {c->schema, c->schema ? strlen(c->schema) : 0},
-                                  .end = {c->end, strlen(c->end)},
-                                  .arg = c->params};
-    }
     grammar *g = NULL;
     icp_error err = {0};
-    if (grammar_from_calls(v, &d, calls, s->n, NULL, &g, &err) < 0)
-        fail_msg("%s: %s", tools, err.text);
+    if (strict_grammar(v, s, NULL, &g, &err) < 0) fail_msg("%s: %s", tools, err.text);
     return g;
 }
 
