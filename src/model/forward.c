@@ -364,10 +364,7 @@ static void output_row(const pass *p, int i) {
     else
         memcpy(out, x, (size_t)m->h.n_embd * sizeof *out);
     if (m->embed) return;
-    if (product_is_fine(&m->w.output.w))
-        product_put_fine(p, &m->w.output, i, out);
-    else
-        product_put_one(p, &m->w.output, i, out);
+    product_put_fine(p, &m->w.output, i, out);
 }
 
 static void logits_row(const pass *p, int i) {
@@ -382,9 +379,7 @@ static void compute_logits(pass *p) {
     const model *m = p->m;
     pass_for_rows(p, p->n_logits, output_row);
     if (m->embed) return;
-    product pr = product_is_fine(&m->w.output.w)
-                     ? product_of_fine(p, &m->w.output, p->logits, m->info.n_out, p->n_logits)
-                     : product_of(p, &m->w.output, p->logits, m->info.n_out, p->n_logits, false);
+    product pr = product_of_fine(p, &m->w.output, p->logits, m->info.n_out, p->n_logits);
     product_run(p, &pr, 1);
     if (m->w.output.bias || m->h.logit_scale != 1 || m->h.final_softcap > 0)
         pass_for_rows(p, p->n_logits, logits_row);

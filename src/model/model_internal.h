@@ -414,15 +414,14 @@ product product_of(const pass *p, const linear *l, float *out, size_t out_stride
 /* Puts row x into every form that the list takes. Products without outputs are passed over. */
 void product_put(const pass *p, linear *const *list, int n, int row, const float *x);
 void product_put_one(const pass *p, linear *l, int row, const float *x);
-/* Logits are where 8 bits of an input cost most (bench/NOTES.md), and few rows have any: inputs of
- * the output matrix, when its products are of integers, are two rows of 8 bits, the second for what
- * the first leaves. x is used up. */
-bool product_is_fine(const kern_mat *w);
+/* The same where 8 bits of an input cost most, the last product (bench/NOTES.md), and few rows have
+ * any: when its products are of integers, inputs are two rows of 8 bits, the second for what the
+ * first leaves. x is used up. */
 void product_put_fine(const pass *p, linear *l, int row, float *x);
 product product_of_fine(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows);
 size_t product_fine_size(void); /* scratch bytes a thread */
-size_t
-product_fine_row_size(const kern_mat *w); /* bytes of a row, both halves; 0: it is not fine */
+/* Bytes of a row, both halves; 0: inputs are rows of 8 bits, or floats, as everywhere. */
+size_t product_fine_row_size(const kern_mat *w);
 /* Puts row x into the form that w takes, unless that is done. */
 void product_put_form(const pass *p, const kern_mat *w, int row, const float *x,
                       bool done[N_FORMS]);

@@ -20,14 +20,8 @@ size_t model_vector_room(const model *m, size_t n) {
 
 /* x is used up. */
 static void multiply(const pass *p, linear *l, float *x, float *out) {
-    size_t stride = (size_t)l->w.n;
-    bool fine = product_is_fine(&l->w);
-    if (fine)
-        product_put_fine(p, l, 0, x);
-    else
-        product_put_one(p, l, 0, x);
-    product pr =
-        fine ? product_of_fine(p, l, out, stride, 1) : product_of(p, l, out, stride, 1, false);
+    product_put_fine(p, l, 0, x);
+    product pr = product_of_fine(p, l, out, (size_t)l->w.n, 1);
     product_run(p, &pr, 1);
     pass_add_bias(p, l->w.n, out, l->bias);
 }

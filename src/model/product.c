@@ -104,12 +104,12 @@ void product_put_one(const pass *p, linear *l, int row, const float *x) {
     product_put(p, &l, 1, row, x);
 }
 
-bool product_is_fine(const kern_mat *w) {
+static bool is_fine(const kern_mat *w) {
     return w->n && kern_form_of(w->type) != KERN_FORM_FLOAT;
 }
 
 size_t product_fine_row_size(const kern_mat *w) {
-    return product_is_fine(w) ? 2 * kern_act_stride(w->type, w->k) : 0;
+    return is_fine(w) ? 2 * kern_act_stride(w->type, w->k) : 0;
 }
 
 size_t product_fine_size(void) {
@@ -118,6 +118,10 @@ size_t product_fine_size(void) {
 
 void product_put_fine(const pass *p, linear *l, int row, float *x) {
     const kern_mat *w = &l->w;
+    if (!is_fine(w)) {
+        product_put_one(p, l, row, x);
+        return;
+    }
     size_t stride = kern_act_stride(w->type, w->k);
     char *to = p->m->s.fine + 2 * (size_t)row * stride;
     if (p->adapted) adapter_put(p, &l, 1, row, x, (bool[N_FORMS]){0});
@@ -140,8 +144,8 @@ product product_of(const pass *p, const linear *l, float *out, size_t out_stride
 
 product product_of_fine(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows) {
     product pr = product_of(p, l, out, out_stride, n_rows, false);
-    pr.act = p->m->s.fine;
-    pr.fine = true;
+    pr.fine = is_fine(&l->w);
+    if (pr.fine) pr.act = p->m->s.fine;
     return pr;
 }
 

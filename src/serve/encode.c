@@ -37,6 +37,13 @@ void put_usage(const generation *g, buf *out) {
     buf_printf(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":%zu}}", g->n_reasoning);
 }
 
+void put_prompt_usage(const generation *g, buf *out) {
+    const icp_usage *u = &g->usage;
+    buf_printf(out, "{\"prompt_tokens\":%zu,\"total_tokens\":%zu,", u->prompt_tokens,
+               u->prompt_tokens);
+    buf_printf(out, "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}", u->cached_tokens);
+}
+
 void put_chunk_usage(const generation *g, buf *out) {
     size_t n_prompt = count_prompt_tokens(g);
     if (g->opts.continuous_usage)

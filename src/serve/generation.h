@@ -215,6 +215,7 @@ void add_logprob_item(const generation *g, logprobs *to, const icp_event *event,
 /* An item of chat's log-probabilities: {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]}. */
 void add_chat_logprob(generation *g, logprobs *to, int32_t token, const icp_event *event);
 void put_usage(const generation *g, buf *out);
+void put_prompt_usage(const generation *g, buf *out); /* where nothing is generated */
 /* The last chunk of an OpenAI stream, begun as far as its empty "choices":[ */
 void put_usage_chunk(generation *g);
 /* Appends ,"prompt_cache_diagnostics":{…} when the request asked for it (cache_fields.c). */

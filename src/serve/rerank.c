@@ -88,9 +88,9 @@ static void put_whole(generation *g, buf *out) {
     }
     buf_putc(out, ']');
     if (o->texts) return;
-    buf_printf(out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu",
-               g->usage.prompt_tokens, g->usage.prompt_tokens);
-    buf_printf(out, ",\"prompt_tokens_details\":{\"cached_tokens\":%zu}}}", g->usage.cached_tokens);
+    buf_puts(out, ",\"usage\":");
+    put_prompt_usage(g, out);
+    buf_putc(out, '}');
 }
 
 static const dialect ranking = {.id_prefix = "rank-",
