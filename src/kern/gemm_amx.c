@@ -181,7 +181,16 @@ typedef struct strip {
     const int8_t *q;
     const char *a; /* the first row's kern_act or kern_act256 of the first block */
     size_t act_stride;
+    const uint8_t *next[PAIR]; /* as many quants of the groups to come, to fetch; or NULL */
 } strip;
+
+/* Fetches as many quants of a group to come as vector-of-32 b has: memory would rest while sums are
+ * formed. */
+static inline void fetch_next(const strip *s, int g, int b) {
+    if (s->next[g])
+        for (int v = 0; v < s->l->bits; v++)
+            __builtin_prefetch(s->next[g] + 64 * (size_t)(b * s->l->bits + v), 0, 2);
+}
 
 /* ---- blocks of 32 ---- */
 
@@ -228,12 +237,13 @@ KERN_INLINE void multiply_strip_32(bool both, const strip *s, sums (*to)[STRIP])
     }
 }
 
-KERN_INLINE void chain_32(bool has_min, const strip *s, const panel *p, sums *sum,
-                          accumulators out) {
+KERN_INLINE void chain_32(bool has_min, const strip *s, int g, sums *sum, accumulators out) {
+    const panel *p = &s->p[g];
     __m512 acc[ROWS];
     KERN_UNROLL for (int i = 0; i < ROWS; i++) acc[i] = _mm512_load_ps(out[i]);
     for (int b = 0; b < s->n; b++) {
         __m512 d = _mm512_load_ps(p->d[b]), min = has_min ? _mm512_load_ps(p->min[b]) : d;
+        fetch_next(s, g, b);
         KERN_UNROLL for (int i = 0; i < ROWS; i++) {
             const kern_act *a = (const kern_act *)(s->a + (size_t)i * s->act_stride) + b;
             acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(a->d)),
@@ -252,9 +262,9 @@ static void run_strip_32(const strip *s, int n_groups, accumulators *acc) {
         multiply_strip_32(false, s, sum);
     for (int g = 0; g < n_groups; g++)
         if (s->l->has_min)
-            chain_32(true, s, &s->p[g], sum[g], acc[g]);
+            chain_32(true, s, g, sum[g], acc[g]);
         else
-            chain_32(false, s, &s->p[g], sum[g], acc[g]);
+            chain_32(false, s, g, sum[g], acc[g]);
 }
 
 /* ---- blocks of 256 ---- */
@@ -319,10 +329,12 @@ KERN_INLINE __m512i sum_mins(int n_sub, const __m512i *minus, const kern_act256 
 }
 
 /* n_mins: 0, 8 or 16. */
-KERN_INLINE void chain_256(bool narrow, int n_mins, const strip *s, const panel *p, sums (*sum)[2],
+KERN_INLINE void chain_256(bool narrow, int n_mins, const strip *s, int g, sums (*sum)[2],
                            accumulators out) {
+    const panel *p = &s->p[g];
     for (int b = 0; b < s->n; b++) {
         __m512 d = _mm512_load_ps(p->d[b]), min = n_mins ? _mm512_load_ps(p->min[b]) : d;
+        for (int i = 0; i < 8; i++) fetch_next(s, g, 8 * b + i);
         for (int i = 0; i < ROWS; i++) {
             const kern_act256 *a = (const kern_act256 *)(s->a + (size_t)i * s->act_stride) + b;
             __m512i x = _mm512_load_si512(sum[b][0][i]);
@@ -346,13 +358,13 @@ static void run_strip_256(const strip *s, int n_groups, accumulators *acc) {
         multiply_strip_256(false, s, n_groups, sum);
     for (int g = 0; g < n_groups; g++)
         if (is_narrow(s->l) && s->l->has_min)
-            chain_256(true, 16, s, &s->p[g], sum[g], acc[g]);
+            chain_256(true, 16, s, g, sum[g], acc[g]);
         else if (is_narrow(s->l))
-            chain_256(true, 0, s, &s->p[g], sum[g], acc[g]);
+            chain_256(true, 0, s, g, sum[g], acc[g]);
         else if (s->l->has_min)
-            chain_256(false, 8, s, &s->p[g], sum[g], acc[g]);
+            chain_256(false, 8, s, g, sum[g], acc[g]);
         else
-            chain_256(false, 0, s, &s->p[g], sum[g], acc[g]);
+            chain_256(false, 0, s, g, sum[g], acc[g]);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -387,6 +399,7 @@ static void multiply_groups(const kern_mat *w, int group, int n_groups, const ch
     _Alignas(64) accumulators acc[MAX_TILES][PAIR];
     memset(acc, 0, (size_t)n_tiles * sizeof *acc);
     kern_group groups[PAIR] = {kern_group_of(w, group), kern_group_of(w, group + n_groups - 1)};
+    const size_t to_next = (size_t)(n_groups * n_blocks) * (l->quant_size + l->scale_size);
     for (int i = 0; i < n_strips; i++) {
         int b = n_blocks * i / n_strips, n = n_blocks * (i + 1) / n_strips - b;
         for (int g = 0; g < n_groups; g++) (large ? fill_256 : fill_32)(l, &p[g], &groups[g], b, n);
@@ -397,7 +410,9 @@ static void multiply_groups(const kern_mat *w, int group, int n_groups, const ch
                 fetch_out(out + (size_t)(t * ROWS) * out_stride + group * KERN_GROUP, out_stride);
             const char *a = large ? (const char *)(kern_act_blocks256(row, w->k) + b)
                                   : (const char *)(kern_act_blocks(row, w->k) + b);
-            strip s = {l, p, n, (const int8_t *)row + b * l->block, a, act_stride};
+            strip s = {l, p, n, (const int8_t *)row + b * l->block, a, act_stride, {0}};
+            for (int g = 0; t == 0 && g < n_groups; g++)
+                s.next[g] = groups[g].quants + (size_t)b * l->quant_size + to_next;
             (large ? run_strip_256 : run_strip_32)(&s, n_groups, acc[t]);
         }
     }

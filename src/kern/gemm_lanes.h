@@ -12,8 +12,9 @@
  *                                        as they are; 0 if it takes them as signed numbers
  *
  * A group passes in strips of up to STRIP blocks of 32: its quants become bytes in a panel, which
- * stays in L1 while the tiles of rows pass, and so do their partial sums. Of FEW_ROWS rows memory
- * is the limit, which rests while a panel is used: their blocks of 32 pass through registers.
+ * stays in L1 while the tiles of rows pass, and so do their partial sums; meanwhile the quants of
+ * the next group are fetched. Of FEW_ROWS rows memory is the limit, which must not rest even while
+ * a panel is filled: their blocks of 32 pass through registers.
  *
  * Without VNNI a product of bytes saturates beyond int16; depth says how many vectors may be summed
  * before they must widen: 8·2·15·127 = 30,480 for quants of four bits, 4·2·31·127 = 31,496 for
@@ -21,7 +22,7 @@
 #include "ints.h"
 
 enum { STRIP = 24, PANEL_ROWS = 128, FEW_ROWS = 2 };
-enum { AHEAD = 3072, FEW_AHEAD = 4096, FEW_SCALES_AHEAD = 512 }; /* bytes, to fetch weights */
+enum { FEW_AHEAD = 4096, FEW_SCALES_AHEAD = 512 }; /* bytes, to fetch weights */
 
 /* To the second level: the first one has room for too few lines under way. */
 static inline void fetch_few(const uint8_t *p) {
@@ -42,8 +43,15 @@ typedef struct strip {
     int k, n, depth;
     const char *act;
     size_t act_stride, at, scales_at; /* within a row: the strip's first number, first scales */
+    const uint8_t *next;              /* as many quants of the next group, to fetch; or NULL */
     float (*acc)[LANES];
 } strip;
+
+/* Fetches as many quants of the next group as vector-of-32 b has. */
+static inline void fetch_next(const strip *s, int b) {
+    if (s->next)
+        for (int v = 0; v < s->l->bits; v++) fetch_few(s->next + 64 * (size_t)(b * s->l->bits + v));
+}
 
 /* ---- float types ----------------------------------------------------------------------------- */
 
@@ -126,7 +134,6 @@ KERN_INLINE void unpack_block(int bits, const uint8_t *table, const uint8_t *qua
 KERN_INLINE void fill_bytes(int bits, const uint8_t *table, const uint8_t *quants, int n,
                             panel *p) {
     for (int b = 0; b < n; b++, quants += 64 * bits) {
-        KERN_UNROLL for (int v = 0; v < bits; v++) __builtin_prefetch(quants + 64 * v + AHEAD);
         unpack_block(bits, table, quants, p->w[b]);
     }
 }
@@ -232,6 +239,7 @@ KERN_INLINE void chain_32(bool has_min, int rows, const strip *s) {
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i]);
     for (int b = 0; b < s->n; b++) {
         lanes d = lanes_load(s->p->d[b]), min = has_min ? lanes_load(s->p->min[b]) : d;
+        fetch_next(s, b);
         add_block_32(has_min, rows, s, b, s->p->w[b], d, min, acc);
     }
     KERN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s->acc[i], acc[i]);
@@ -265,6 +273,7 @@ KERN_INLINE void chain_256(int n_sub, int rows, const strip *s) {
         }
         for (int j = 0; j < n_sub; j++) {
             const char *q[MAX_ROWS];
+            if (j % (n_sub / 8) == 0) fetch_next(s, 8 * b + j / (n_sub / 8));
             KERN_UNROLL for (int i = 0; i < rows; i++) q[i] =
                 s->act + (size_t)i * s->act_stride + s->at + 256 * b + 256 / n_sub * j;
             dot(true, rows, n_vectors, s->depth, s->p->w[8 * b] + n_vectors * j, q,
@@ -314,6 +323,7 @@ static void run_strip(strip s, int rows) {
         }
         s.act += (size_t)step * s.act_stride;
         s.acc += step;
+        s.next = NULL;
     }
 }
 
@@ -370,12 +380,15 @@ static void run_group(const kern_tile *t) {
     panel p;
     _Alignas(64) float acc[PANEL_ROWS][LANES];
     memset(acc, 0, (size_t)t->rows * sizeof *acc);
-    strip s = {&p, l, t->k, 0, depth_of(l), t->act, t->act_stride, 0, 0, acc};
+    strip s = {&p, l, t->k, 0, depth_of(l), t->act, t->act_stride, 0, 0, NULL, acc};
+    const size_t group_size = (size_t)t->g.n_blocks * (l->quant_size + l->scale_size);
     for (int b = 0; b < n; b += s.n) {
         s.n = n - b < STRIP ? n - b : STRIP;
         s.at = (size_t)b * 32;
         s.scales_at = (size_t)t->k + (size_t)(b / per_block) * act_size;
-        fill_quants(l, t->g.quants + (size_t)b * 64 * (size_t)l->bits, s.n, &p);
+        const uint8_t *quants = t->g.quants + (size_t)b * 64 * (size_t)l->bits;
+        s.next = quants + group_size;
+        fill_quants(l, quants, s.n, &p);
         const uint8_t *scales = t->g.scales + (size_t)(b / per_block) * l->scale_size;
         if (per_block == 1)
             fill_scales_32(l, scales, s.n, &p);
