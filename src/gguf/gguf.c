@@ -128,10 +128,10 @@ size_t gguf_alignment(const gguf *g) {
     return g->alignment;
 }
 
-void gguf_forget_pages(const gguf *g, const void *data, size_t size) {
-    size_t before = (uintptr_t)data % (size_t)sysconf(_SC_PAGESIZE); /* maps begin with a page */
+void gguf_forget_pages(const gguf *g) {
     /* Only a wish: pages that stay cost memory, nothing else. */
-    if (size) madvise((char *)data - before, before + size, MADV_DONTNEED);
+    madvise((void *)g->map, g->size, MADV_DONTNEED);
+    for (size_t i = 0; i < g->n_rest; i++) gguf_forget_pages(g->rest[i]);
 }
 
 /* ---- finding by name ---- */

@@ -77,8 +77,9 @@ size_t gguf_file_size(const gguf *g); /* of all files */
 size_t gguf_n_files(const gguf *g);
 /* Of the tensors' offsets in the first file: a power of two, at least 8. */
 size_t gguf_alignment(const gguf *g);
-/* Drops the pages of the mapping that were read; they are read again when next touched. */
-void gguf_forget_pages(const gguf *g, const void *data, size_t size);
+/* Drops the pages of the mappings that were read; they are read again when next touched, also by
+ * threads that are reading them now. */
+void gguf_forget_pages(const gguf *g);
 
 /* Metadata in file order; find returns NULL when there is no such key. */
 size_t gguf_n_values(const gguf *g);

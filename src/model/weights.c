@@ -1,7 +1,9 @@
 /* Loading: every tensor is found and checked first; then one reservation is made and filled by all
- * threads. A job is one matrix or vector, a tile is a run of a matrix's row groups; pages of the
- * file that were read are given back at once, so that peak memory stays near the size of the
- * weights. */
+ * threads. A job is one matrix or vector, a tile is a run of a matrix's row groups.
+ *
+ * So that peak memory stays near the size of the weights, the file's pages are given back after
+ * each 64th of it, all at once: a page fault also maps neighbours (up to 64 kB, or a whole folio of
+ * the page cache), which others may be done with. */
 #include "model_internal.h"
 
 #include <stdio.h>
@@ -10,6 +12,7 @@
 #include <xxhash.h>
 
 enum { TILE_GROUPS = 64, ALIGN = 64, NAME = TENSOR_NAME };
+enum { FORGET_TIMES = 64, LEAST_READ = 1 << 20 }; /* between two of them, bytes */
 
 typedef struct job {
     const gguf_tensor *tensor;
@@ -35,6 +38,8 @@ struct loader {
     int max_places;
     XXH128_hash_t *hashes; /* one a tile */
     _Atomic int tiles_done;
+    _Atomic size_t read; /* bytes of matrices */
+    size_t read_most;    /* before pages are given back */
 };
 
 static size_t round_up(size_t n, size_t to) {
@@ -228,16 +233,29 @@ int loader_want_norm(loader *l, norm *to, const char *name, int n, int flags) {
 
 /* ---- filling -------------------------------------------------------------------------------- */
 
-/* The tile's part of the matrix: rows [row0, row1). */
+static void count_read(loader *l, size_t size) {
+    size_t before = atomic_fetch_add(&l->read, size);
+    if (before / l->read_most != (before + size) / l->read_most) gguf_forget_pages(l->g);
+}
+
+/* The tile's part of the matrix, in strips: what all threads have read of theirs is memory, too. */
 static void fill_mat(loader *l, const job *j, int part, XXH128_hash_t *hash) {
+    enum { STRIP = 256 << 10 };
     kern_mat *m = j->mat;
-    int group0 = part * TILE_GROUPS, group1 = MIN(group0 + TILE_GROUPS, kern_n_groups(m->n));
-    int row0 = group0 * KERN_GROUP, row1 = MIN(group1 * KERN_GROUP, m->n);
-    size_t row_size = j->size / (size_t)m->n, size = (size_t)(row1 - row0) * row_size;
-    const char *rows = j->from + (size_t)row0 * row_size;
-    kern_pack(m, j->from, group0, group1);
-    *hash = XXH3_128bits(rows, size);
-    gguf_forget_pages(l->g, rows, size);
+    int end = MIN((part + 1) * TILE_GROUPS, kern_n_groups(m->n));
+    size_t row_size = j->size / (size_t)m->n;
+    int step = MAX(1, (int)(STRIP / (row_size * KERN_GROUP)));
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    for (int group = part * TILE_GROUPS; group < end; group += step) {
+        int next = MIN(group + step, end);
+        int row0 = group * KERN_GROUP, row1 = MIN(next * KERN_GROUP, m->n);
+        size_t size = (size_t)(row1 - row0) * row_size;
+        kern_pack(m, j->from, group, next);
+        XXH3_128bits_update(&state, j->from + (size_t)row0 * row_size, size);
+        count_read(l, size);
+    }
+    *hash = XXH3_128bits_digest(&state);
 }
 
 static void fill_tile(void *arg, int tile, int thread) {
@@ -323,6 +341,8 @@ static int load(loader *l, const hparams *h, weights *w, uint8_t fingerprint[16]
         else
             *j->vector = to;
     }
+    l->read_most = MAX(gguf_file_size(l->g) / FORGET_TIMES, (size_t)LEAST_READ);
+    gguf_forget_pages(l->g); /* the vocabulary, which was read before */
     pool_run(l->opts->pool, l->n_tiles, fill_tile, l);
     take_fingerprint(l, h, fingerprint);
     if (w->output.w.n == 0 && !h->arch->encoder) w->output.w = w->embd;
