@@ -4,7 +4,8 @@
     compare.py --incipit build/src/cli/incipit --peer DIR/bin [--pairs 5] MODEL.gguf...
 
 Each pair runs both once, in turn, so that a noisy machine hits both alike. Prints the median of each
-and of the ratios pair by pair; --save adds the figures to bench/results/. Standard library only."""
+and of the ratios pair by pair, and how much of the memory's measured bandwidth our decoding reads with;
+--save adds the figures to bench/results/. Standard library only."""
 import argparse, datetime, json, os, pathlib, platform, statistics, subprocess, sys
 
 
@@ -23,7 +24,8 @@ def ours(a, model):
     if a.isa:
         args += ["--isa", a.isa]
     r = json.loads(subprocess.run(args, check=True, capture_output=True, text=True).stdout)["results"]
-    return {"prefill": r[0]["prefill"], "decode": r[0]["decode"]} | ({"batch": r[1]["decode"]} if a.batch else {})
+    found = {"prefill": r[0]["prefill"], "decode": r[0]["decode"]} | ({"batch": r[1]["decode"]} if a.batch else {})
+    return found | {"read": r[0]["decode_read"]}
 
 
 def theirs(a, model):
@@ -78,13 +80,16 @@ def main():
             for side in ((ours, theirs) if i % 2 == 0 else (theirs, ours)):
                 both[side.__name__] = side(a, model)
             pairs.append(both)
+        read = [q["ours"].pop("read") for q in pairs]
         for what in pairs[0]["ours"]:
             x, y = [q["ours"][what] for q in pairs], [q["theirs"][what] for q in pairs]
             r = [u / v for u, v in zip(x, y)]
             name = pathlib.Path(model).name[-33:]
+            share = f", {100 * statistics.median(read):.0f} % of the bandwidth" if what == "decode" else ""
             print(f"{name:34}{what:9}{statistics.median(x):10.1f}{statistics.median(y):11.1f}"
-                  f"{statistics.median(r):8.2f}   ({min(r):.2f} to {max(r):.2f})", flush=True)
-            rows.append({"model": name, "what": what, "incipit": x, "peer": y, "ratio": statistics.median(r)})
+                  f"{statistics.median(r):8.2f}   ({min(r):.2f} to {max(r):.2f}){share}", flush=True)
+            rows.append({"model": name, "what": what, "incipit": x, "peer": y, "ratio": statistics.median(r)}
+                        | ({"read": read} if share else {}))
     if a.save:
         save(a, {"rows": rows})
 

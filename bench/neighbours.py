@@ -49,6 +49,7 @@ def main():
                 with Neighbours(n):
                     found = side(a, a.model)
                 quiet = quiet or found
+                found.pop("read", None)
                 for what in found if n else ():
                     shares.setdefault((side.__name__, n, what), []).append(found[what] / quiet[what])
     for (side, n, what), values in shares.items():
