@@ -42,10 +42,11 @@ typedef struct icp_model_opts {
                       * of a model that sees whole texts) */
     size_t n_ctx;    /* 0: as trained, or what rope is scaled to */
     icp_rope rope;
-    int n_threads; /* 0: one for each processor this process may use */
+    int n_threads; /* 0: one for each core this process may use, container quotas included */
     void (*progress)(void *arg, double done);
     void *progress_arg;
-    bool pin_threads; /* each to a processor of its own; ICP_EINVALID: there are fewer */
+    bool pin_threads; /* each to a processor of its own, one of each core first; ICP_EINVALID: there
+                       * are fewer */
     bool lock;        /* weights stay in memory, whatever else needs it; ICP_ELIMIT: may not be */
     bool vocab_only;  /* text functions only: no weights are read */
     int64_t template_time;       /* what its template takes for now, seconds since 1970; 0: now */

@@ -177,7 +177,7 @@ static int open_all(icp_model *m, const gguf *g, const icp_model_opts *opts, icp
     m->info.file_size = gguf_file_size(g);
     m->info.has_template = m->template_source != NULL;
     if (opts->vocab_only) return 0;
-    if (pool_open(opts->n_threads > 0 ? opts->n_threads : cpu_count(), &m->pool) < 0)
+    if (pool_open(opts->n_threads > 0 ? opts->n_threads : cpu_cores(), &m->pool) < 0)
         return error_set(err, ICP_ENOMEM, "cannot start threads");
     m->info.n_threads = pool_threads(m->pool);
     if (opts->pin_threads && !pool_pin(m->pool))

@@ -137,14 +137,20 @@ typedef struct pool pool;
 int pool_open(int n_threads, pool **out); /* n_threads counts the caller; at least 1 */
 void pool_close(pool **p);                /* NULL is fine */
 int pool_threads(const pool *p);
-/* Binds each worker to a processor of its own, of those that this process may use, in their order
- * from the second on; the caller, which others start, keeps all. False: there are too few. */
+/* Binds each worker to a processor of its own, of those that this process may use: one of each core
+ * first, fast cores before slow ones. The first is left to the caller, which others start and which
+ * may use all. False: there are too few. */
 bool pool_pin(pool *p);
 /* Runs work(arg, tile, thread) for each tile in [0, n_tiles), thread in [0, pool_threads), and
  * returns when all have run. The caller works too, as thread 0. */
 void pool_run(pool *p, int n_tiles, void (*work)(void *arg, int tile, int thread), void *arg);
 
+/* ---- processors (topology.c) --------------------------------------------------------------- */
+
 /* Processors this process may use: affinity mask and cgroup CPU quota; at least 1. */
 int cpu_count(void);
+/* Threads that computing wants: one for each core of these processors, and no more than the quota
+ * allows. Where the kernel does not tell of cores, each processor is one. */
+int cpu_cores(void);
 
 #endif

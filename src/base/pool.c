@@ -13,12 +13,12 @@
  * tiles, workers sleep until the generation changes. Both spin briefly first, since the loops of
  * a forward pass follow each other within microseconds. */
 #include "base.h"
+#include "base_internal.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -150,16 +150,13 @@ int pool_threads(const pool *p) {
 }
 
 bool pool_pin(pool *p) {
-    cpu_set_t all, one;
-    if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < p->n_threads) return false;
-    for (int cpu = 0, next = -1; next < p->n_threads - 1; cpu++) {
-        if (!CPU_ISSET(cpu, &all)) continue;
-        if (next >= 0) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            if (pthread_setaffinity_np(p->workers[next].thread, sizeof one, &one)) return false;
-        }
-        next++;
+    cpu_list list;
+    if (!topology_own_cpus(&list) || list.n < p->n_threads) return false;
+    for (int i = 1; i < p->n_threads; i++) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET((size_t)list.cpu[i], &one);
+        if (pthread_setaffinity_np(p->workers[i - 1].thread, sizeof one, &one)) return false;
     }
     return true;
 }
@@ -208,27 +205,4 @@ void pool_run(pool *p, int n_tiles, void (*work)(void *arg, int tile, int thread
         p->arg = p->work == work ? arg : &s;
         run_tiles(p, MIN(n_tiles - first, MAX_TILES));
     }
-}
-
-/* Whole processors that the cgroup's quota allows; INT_MAX without one. */
-static int cgroup_cpus(void) {
-    long long quota = -1, period = 0;
-    FILE *f =
-        fopen("/sys/fs/cgroup/cpu.max", "re"); /* version 2: "max 100000" or "200000 100000" */
-    if (f) {
-        if (fscanf(f, "%lld %lld", &quota, &period) != 2) quota = -1;
-        fclose(f);
-    }
-    if (quota <= 0 || period <= 0) return INT_MAX;
-    return (int)MAX(1, (quota + period - 1) / period);
-}
-
-int cpu_count(void) {
-    cpu_set_t set;
-    int n = 1;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        n = CPU_COUNT(&set);
-    else
-        n = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
-    return MAX(1, MIN(n, cgroup_cpus()));
 }

@@ -102,7 +102,7 @@ typedef struct model_options {
 /* clang-format on */
 #define CLI_OPTIONS_COMPUTE(o)                                                                     \
     CLI_OPTION_LORA(o),                                                                            \
-        {'t', "threads", "N", "threads (all processors)", OPTION_INT, &(o).threads, 1, 512},       \
+        {'t', "threads", "N", "threads (one a core)", OPTION_INT, &(o).threads, 1, 512},           \
         {0,           "isa",                                                                       \
          "NAME",      "instruction set: scalar, avx2, ... as info lists them (the best)",          \
          OPTION_TEXT, &(o).isa,                                                                    \

@@ -84,6 +84,37 @@ static void loops_after_a_pause(void **state) {
     pool_close(&p);
 }
 
+/* One thread is so slow that it does not end its first tile before all others are done: as a slow
+ * core is, or one that others use. It must not hold up more than that tile. */
+typedef struct uneven {
+    int n_tiles;
+    _Atomic int slow;  /* the thread, once there is one; 0: not yet */
+    _Atomic int ended; /* tiles */
+    int of_thread[MOST_THREADS];
+} uneven;
+
+static void run_unevenly(void *arg, int tile, int thread) {
+    uneven *u = arg;
+    int nobody = 0;
+    u->of_thread[thread]++;
+    if (thread > 0 && atomic_compare_exchange_strong(&u->slow, &nobody, thread))
+        while (atomic_load(&u->ended) < u->n_tiles - 1) sched_yield();
+    while (!atomic_load(&u->slow)) sched_yield(); /* it has taken a tile */
+    atomic_fetch_add(&u->ended, 1);
+}
+
+static void a_slow_thread_holds_up_one_tile(void **state) {
+    pool *p;
+    assert_int_equal(pool_open(3, &p), 0);
+    for (int n_tiles = 3; n_tiles < 300; n_tiles += 20) {
+        uneven u = {.n_tiles = n_tiles};
+        pool_run(p, n_tiles, run_unevenly, &u);
+        assert_int_equal(u.ended, n_tiles);
+        assert_int_equal(u.of_thread[u.slow], 1);
+    }
+    pool_close(&p);
+}
+
 /* What one loop wrote, the next one reads, on whichever thread. */
 static void add_neighbour(void *arg, int tile, int thread) {
     int *cells = arg;
@@ -203,11 +234,17 @@ static void workers_are_pinned(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_tile_runs_once),        cmocka_unit_test(many_short_loops),
-        cmocka_unit_test(loops_after_a_pause),        cmocka_unit_test(loops_see_what_went_before),
-        cmocka_unit_test(a_very_long_loop),           cmocka_unit_test(open_and_close),
-        cmocka_unit_test(opening_runs_out_of_memory), cmocka_unit_test(workers_are_pinned),
-        cmocka_unit_test(processors_are_counted),     cmocka_unit_test(time_moves_on),
+        cmocka_unit_test(each_tile_runs_once),
+        cmocka_unit_test(many_short_loops),
+        cmocka_unit_test(loops_after_a_pause),
+        cmocka_unit_test(loops_see_what_went_before),
+        cmocka_unit_test(a_very_long_loop),
+        cmocka_unit_test(open_and_close),
+        cmocka_unit_test(a_slow_thread_holds_up_one_tile),
+        cmocka_unit_test(opening_runs_out_of_memory),
+        cmocka_unit_test(workers_are_pinned),
+        cmocka_unit_test(processors_are_counted),
+        cmocka_unit_test(time_moves_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
