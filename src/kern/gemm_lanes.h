@@ -43,6 +43,7 @@ typedef struct strip {
     int k, n, depth;
     const char *act;
     size_t act_stride, at, scales_at; /* within a row: the strip's first number, first scales */
+    size_t excess;                    /* within a kern_act: -offset · Σq */
     const uint8_t *next;              /* as many quants of the next group, to fetch; or NULL */
     float (*acc)[LANES];
 } strip;
@@ -214,16 +215,15 @@ static void fill_scales_256(const kern_layout *l, const uint8_t *scales, int n, 
 KERN_INLINE void add_block_32(bool has_min, int rows, const strip *s, int b, const uint8_t (*w)[64],
                               lanes d, lanes min, lanes *acc) {
     const bool plain = has_min || (BIAS == 0 && s->l->offset == 128);
-    const size_t excess = s->l->offset == 8    ? offsetof(kern_act, n8)
-                          : s->l->offset == 16 ? offsetof(kern_act, n16)
-                                               : offsetof(kern_act, n128);
+    const size_t scales_at = s->scales_at + sizeof(kern_act) * (size_t)b;
+    const size_t excess_at = scales_at + s->excess;
     const char *q[MAX_ROWS], *a[MAX_ROWS];
     ints sum[MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         const char *row = s->act + (size_t)i * s->act_stride;
         q[i] = row + s->at + 32 * b;
-        a[i] = row + s->scales_at + sizeof(kern_act) * (size_t)b;
-        sum[i] = plain ? ints_zero() : ints_all(*(const int32_t *)(a[i] + excess));
+        a[i] = row + scales_at;
+        sum[i] = plain ? ints_zero() : ints_all(*(const int32_t *)(row + excess_at));
     }
     dot(false, rows, 8, s->depth, w, q, factor_of(ints_all(1)), sum);
     KERN_UNROLL for (int i = 0; i < rows; i++) {
@@ -327,6 +327,12 @@ static void run_strip(strip s, int rows) {
     }
 }
 
+static size_t excess_of_act(const kern_layout *l) {
+    return l->offset == 8    ? offsetof(kern_act, n8)
+           : l->offset == 16 ? offsetof(kern_act, n16)
+                             : offsetof(kern_act, n128);
+}
+
 static int depth_of(const kern_layout *l) {
     return l->bits == 8 || l->codebook ? 0 : l->bits == 6 ? 2 : l->bits == 5 ? 4 : 8;
 }
@@ -339,7 +345,8 @@ KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
                      .depth = depth_of(l),
                      .act = t->act,
                      .act_stride = t->act_stride,
-                     .scales_at = (size_t)t->k};
+                     .scales_at = (size_t)t->k,
+                     .excess = excess_of_act(l)};
     lanes acc[MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
     for (int b = 0; b < t->g.n_blocks; b++, quants += 64 * bits, scales += l->scale_size) {
@@ -380,7 +387,8 @@ static void run_group(const kern_tile *t) {
     panel p;
     _Alignas(64) float acc[PANEL_ROWS][LANES];
     memset(acc, 0, (size_t)t->rows * sizeof *acc);
-    strip s = {&p, l, t->k, 0, depth_of(l), t->act, t->act_stride, 0, 0, NULL, acc};
+    strip s = {&p,   l,  t->k, 0, depth_of(l), t->act, t->act_stride, 0, 0, excess_of_act(l),
+               NULL, acc};
     const size_t group_size = (size_t)t->g.n_blocks * (l->quant_size + l->scale_size);
     for (int b = 0; b < n; b += s.n) {
         s.n = n - b < STRIP ? n - b : STRIP;
