@@ -1,7 +1,7 @@
 /* Matrix products with AVX2: sixteen lanes are two registers. The bodies are in gemm_lanes.h. */
 #include "ints.h"
 
-enum { MAX_ROWS = 4, ROWS_32 = 3, MAX_FLOAT_ROWS = 6, BIAS = 128 };
+enum { MAX_ROWS = 4, ROWS_32 = 3, ROWS_PAIR = 0, MAX_FLOAT_ROWS = 6, BIAS = 128 };
 
 #include "gemm_pairs.h"
 

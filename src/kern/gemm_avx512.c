@@ -2,7 +2,7 @@
  * gemm_lanes.h. */
 #include "ints.h"
 
-enum { MAX_ROWS = 8, ROWS_32 = 8, MAX_FLOAT_ROWS = 6, BIAS = 128 };
+enum { MAX_ROWS = 8, ROWS_32 = 8, ROWS_PAIR = 0, MAX_FLOAT_ROWS = 6, BIAS = 128 };
 
 #include "gemm_pairs.h"
 

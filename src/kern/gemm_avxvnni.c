@@ -2,14 +2,18 @@
  * in gemm_lanes.h. */
 #include "ints.h"
 
-enum { MAX_ROWS = 4, ROWS_32 = 4, MAX_FLOAT_ROWS = 6, BIAS = 128 };
+enum { MAX_ROWS = 4, ROWS_32 = 4, ROWS_PAIR = 0, MAX_FLOAT_ROWS = 6, BIAS = 128 };
 
-static inline ints add_fours(ints sum, ints w, const char *q) {
+KERN_INLINE void add_fours(int groups, ints (*sum)[MAX_ROWS], int row, const ints *w,
+                           const char *q) {
     int32_t four;
     memcpy(&four, q, sizeof four);
-    __m256i all = _mm256_set1_epi32(four);
-    return (ints){_mm256_dpbusd_avx_epi32(sum.lo, w.lo, all),
-                  _mm256_dpbusd_avx_epi32(sum.hi, w.hi, all)};
+    const __m256i all = _mm256_set1_epi32(four);
+    KERN_UNROLL for (int g = 0; g < groups; g++) {
+        ints *to = &sum[g][row];
+        to->lo = _mm256_dpbusd_avx_epi32(to->lo, w[g].lo, all);
+        to->hi = _mm256_dpbusd_avx_epi32(to->hi, w[g].hi, all);
+    }
 }
 
 #include "gemm_fours.h"

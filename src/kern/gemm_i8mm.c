@@ -7,7 +7,7 @@
  * The bodies are in gemm_lanes.h. */
 #include "ints.h"
 
-enum { MAX_ROWS = 4, ROWS_32 = 4, MAX_FLOAT_ROWS = 6, BIAS = 0 };
+enum { MAX_ROWS = 4, ROWS_32 = 4, ROWS_PAIR = 0, MAX_FLOAT_ROWS = 6, BIAS = 0 };
 
 static inline ints factor_of(ints sub) {
     return sub;
@@ -33,8 +33,8 @@ static inline ints row_of(const int32x4_t part[8], bool second) {
     return row;
 }
 
-KERN_INLINE void dot(bool scaled, int rows, int n, int depth, const uint8_t (*w)[64],
-                     const char *const *q, ints factor, ints *sum) {
+KERN_INLINE void dot_group(bool scaled, int rows, int n, const uint8_t (*w)[64],
+                           const char *const *q, ints factor, ints *sum) {
     const int pairs = (rows + 1) / 2;
     int32x4_t part[MAX_ROWS / 2][8];
     KERN_UNROLL for (int i = 0; i < pairs; i++) {
@@ -54,6 +54,13 @@ KERN_INLINE void dot(bool scaled, int rows, int n, int depth, const uint8_t (*w)
         ints row = row_of(part[i / 2], i % 2);
         sum[i] = ints_add(sum[i], scaled ? ints_mul(row, factor) : row);
     }
+}
+
+KERN_INLINE void dot(bool scaled, int groups, int rows, int n, int depth,
+                     const uint8_t (*const *w)[64], const char *const *q, ints factor,
+                     ints (*sum)[MAX_ROWS]) {
+    KERN_UNROLL for (int g = 0; g < groups; g++)
+        dot_group(scaled, rows, n, w[g], q, factor, sum[g]);
 }
 
 #include "gemm_lanes.h"

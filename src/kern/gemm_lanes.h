@@ -2,26 +2,28 @@
  * including file supplies
  *
  *   MAX_ROWS                             activation rows of a tile, 4 or more: what registers hold
- *   ROWS_32                              of blocks of 32: their chains need more registers
- *   dot(scaled, rows, n, depth, w, q, factor, sum)
- *       adds to sum[i], for each of a tile's rows, the products of n of the vectors w with q[i],
- *       scaled: times the lanes' sub-scales
+ *   ROWS_32                              of blocks of 32, whose chains need more registers
+ *   ROWS_PAIR                            of blocks of 32 where two groups share what is loaded of a
+ *                                        row; 0 if none do
+ *   dot(scaled, groups, rows, n, depth, w, q, factor, sum)
+ *       adds to sum[g][i], for each of a tile's groups and rows, the products of n of the vectors
+ *       w[g] with q[i], scaled: times the lanes' sub-scales
  *   factor_of(sub)                       sub-scales, int32, in the form that dot takes
  *   store_block(w, to)                   eight vectors of 32 k, in the order that dot takes them
  *   BIAS                                 128 if dot takes quants of 8 bits, which are number + 128,
  *                                        as they are; 0 if it takes them as signed numbers
  *
- * A group passes in strips of up to STRIP blocks of 32: its quants become bytes in a panel, which
- * stays in L1 while the tiles of rows pass, and so do their partial sums; meanwhile the quants of
- * the next group are fetched. Of FEW_ROWS rows memory is the limit, which must not rest even while
- * a panel is filled: their blocks of 32 pass through registers.
+ * A group passes in strips of up to STRIP blocks of 32, two in half as long ones: its quants become
+ * bytes in a panel, which stays in L1 while the tiles of rows pass, and so do their partial sums;
+ * meanwhile the quants of the next group are fetched. Of FEW_ROWS rows memory is the limit, which
+ * must not rest even while a panel is filled: their blocks of 32 pass through registers.
  *
  * Without VNNI a product of bytes saturates beyond int16; depth says how many vectors may be summed
  * before they must widen: 8·2·15·127 = 30,480 for quants of four bits, 4·2·31·127 = 31,496 for
  * five, 2·2·63·127 = 32,004 for six; 0: bytes must be split into two nibbles. */
 #include "ints.h"
 
-enum { STRIP = 24, PANEL_ROWS = 128, FEW_ROWS = 2 };
+enum { STRIP = 24, PANEL_ROWS = 128, FEW_ROWS = 2, GROUPS = ROWS_PAIR ? 2 : 1 };
 enum { FEW_AHEAD = 4096, FEW_SCALES_AHEAD = 512 }; /* bytes, to fetch weights */
 
 /* To the second level: the first one has room for too few lines under way. */
@@ -36,22 +38,23 @@ typedef struct panel {
     ints correction[STRIP];                   /* pairs of int16, up to 8 a block */
 } panel;
 
-/* A strip of a product: rows against n vectors-of-32 of a panel. act points at row 0. */
+/* A strip of a product: rows against n vectors-of-32 of one panel or two. act points at row 0. */
 typedef struct strip {
     const panel *p;
     const kern_layout *l;
-    int k, n, depth;
+    int n_groups, n, depth;
     const char *act;
     size_t act_stride, at, scales_at; /* within a row: the strip's first number, first scales */
     size_t excess;                    /* within a kern_act: -offset · Σq */
-    const uint8_t *next;              /* as many quants of the next group, to fetch; or NULL */
-    float (*acc)[LANES];
+    const uint8_t *next[GROUPS];      /* as many quants of groups to come, to fetch; or NULL */
+    float (*acc)[GROUPS][LANES];
 } strip;
 
-/* Fetches as many quants of the next group as vector-of-32 b has. */
+/* Fetches as many quants of the groups to come as vector-of-32 b has. */
 static inline void fetch_next(const strip *s, int b) {
-    if (s->next)
-        for (int v = 0; v < s->l->bits; v++) fetch_few(s->next + 64 * (size_t)(b * s->l->bits + v));
+    const size_t size = 64 * (size_t)s->l->bits;
+    for (int g = 0; s->next[0] && g < s->n_groups; g++)
+        for (size_t i = 0; i < size; i += 64) fetch_few(s->next[g] + (size_t)b * size + i);
 }
 
 /* ---- float types ----------------------------------------------------------------------------- */
@@ -72,14 +75,14 @@ KERN_INLINE void sum_numbers(enum kern_type type, int rows, const kern_tile *t) 
     lanes acc[MAX_FLOAT_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
     for (int k = 0; k < t->k; k++) {
-        lanes w = load_numbers(type, t->g.quants + (size_t)k * size);
+        lanes w = load_numbers(type, t->g[0].quants + (size_t)k * size);
         KERN_UNROLL for (int i = 0; i < rows; i++) {
             const float *x = (const float *)(t->act + (size_t)i * t->act_stride);
             acc[i] = lanes_fma(w, lanes_all(x[k]), acc[i]);
         }
     }
     KERN_UNROLL for (int i = 0; i < rows; i++)
-        store_sums(t->out + (size_t)i * t->out_stride, acc[i], t->g.n_lanes, t->add);
+        store_sums(t->out + (size_t)i * t->out_stride, acc[i], t->g[0].n_lanes, t->add);
 }
 
 /* One tile of a constant number of rows, so that the sums are registers. */
@@ -211,38 +214,53 @@ static void fill_scales_256(const kern_layout *l, const uint8_t *scales, int n, 
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Adds block b of 32 to the sums of a tile. */
-KERN_INLINE void add_block_32(bool has_min, int rows, const strip *s, int b, const uint8_t (*w)[64],
-                              lanes d, lanes min, lanes *acc) {
+/* Adds block b of 32 of each group to the sums of a tile. */
+KERN_INLINE void add_block_32(bool has_min, int groups, int rows, const strip *s, int b,
+                              const uint8_t (*const *w)[64], const lanes *d, const lanes *min,
+                              lanes (*acc)[MAX_ROWS]) {
     const bool plain = has_min || (BIAS == 0 && s->l->offset == 128);
     const size_t scales_at = s->scales_at + sizeof(kern_act) * (size_t)b;
     const size_t excess_at = scales_at + s->excess;
-    const char *q[MAX_ROWS], *a[MAX_ROWS];
-    ints sum[MAX_ROWS];
+    const char *q[MAX_ROWS];
+    const kern_act *a[MAX_ROWS];
+    ints sum[GROUPS][MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         const char *row = s->act + (size_t)i * s->act_stride;
         q[i] = row + s->at + 32 * b;
-        a[i] = row + scales_at;
-        sum[i] = plain ? ints_zero() : ints_all(*(const int32_t *)(row + excess_at));
+        a[i] = (const kern_act *)(row + scales_at);
+        KERN_UNROLL for (int g = 0; g < groups; g++) sum[g][i] =
+            plain ? ints_zero() : ints_all(*(const int32_t *)(row + excess_at));
     }
-    dot(false, rows, 8, s->depth, w, q, factor_of(ints_all(1)), sum);
+    dot(false, groups, rows, 8, s->depth, w, q, factor_of(ints_all(1)), sum);
     KERN_UNROLL for (int i = 0; i < rows; i++) {
-        const kern_act *block = (const kern_act *)a[i];
-        acc[i] = lanes_fma(lanes_mul(d, lanes_all(block->d)), ints_float(sum[i]), acc[i]);
-        if (has_min) acc[i] = lanes_fma(min, lanes_all(block->s), acc[i]);
+        KERN_UNROLL for (int g = 0; g < groups; g++) {
+            lanes scale = lanes_mul(d[g], lanes_all(a[i]->d));
+            acc[g][i] = lanes_fma(scale, ints_float(sum[g][i]), acc[g][i]);
+            if (has_min) acc[g][i] = lanes_fma(min[g], lanes_all(a[i]->s), acc[g][i]);
+        }
     }
 }
 
 /* Continues the chains of a tile over blocks of 32. */
-KERN_INLINE void chain_32(bool has_min, int rows, const strip *s) {
-    lanes acc[MAX_ROWS];
-    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i]);
-    for (int b = 0; b < s->n; b++) {
-        lanes d = lanes_load(s->p->d[b]), min = has_min ? lanes_load(s->p->min[b]) : d;
-        fetch_next(s, b);
-        add_block_32(has_min, rows, s, b, s->p->w[b], d, min, acc);
+KERN_INLINE void chain_32(bool has_min, int groups, int rows, const strip *s) {
+    lanes acc[GROUPS][MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        KERN_UNROLL for (int g = 0; g < groups; g++) acc[g][i] = lanes_load(s->acc[i][g]);
     }
-    KERN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s->acc[i], acc[i]);
+    for (int b = 0; b < s->n; b++) {
+        const uint8_t(*w[GROUPS])[64];
+        lanes d[GROUPS], min[GROUPS];
+        KERN_UNROLL for (int g = 0; g < groups; g++) {
+            w[g] = s->p[g].w[b];
+            d[g] = lanes_load(s->p[g].d[b]);
+            min[g] = has_min ? lanes_load(s->p[g].min[b]) : d[g];
+        }
+        fetch_next(s, b);
+        add_block_32(has_min, groups, rows, s, b, w, d, min, acc);
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++) {
+        KERN_UNROLL for (int g = 0; g < groups; g++) lanes_store(s->acc[i][g], acc[g][i]);
+    }
 }
 
 /* What the sums of activations of one block contribute. */
@@ -261,50 +279,72 @@ KERN_INLINE ints correct(int n_sub, const ints *correction, const kern_act256 *a
 KERN_INLINE void chain_256(int n_sub, int rows, const strip *s) {
     const int n_vectors = 64 / n_sub;
     lanes acc[MAX_ROWS];
-    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i]);
+    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i][0]);
     for (int b = 0; b < s->n / 8; b++) {
         const kern_act256 *a[MAX_ROWS];
-        ints sum[MAX_ROWS], offsets[MAX_ROWS];
+        ints sum[1][MAX_ROWS], offsets[MAX_ROWS];
         KERN_UNROLL for (int i = 0; i < rows; i++) {
             const char *row = s->act + (size_t)i * s->act_stride;
             a[i] = (const kern_act256 *)(row + s->scales_at) + b;
             offsets[i] = correct(n_sub, s->p->correction + 8 * b, a[i]);
-            sum[i] = s->l->has_min ? ints_zero() : offsets[i];
+            sum[0][i] = s->l->has_min ? ints_zero() : offsets[i];
         }
         for (int j = 0; j < n_sub; j++) {
             const char *q[MAX_ROWS];
             if (j % (n_sub / 8) == 0) fetch_next(s, 8 * b + j / (n_sub / 8));
             KERN_UNROLL for (int i = 0; i < rows; i++) q[i] =
                 s->act + (size_t)i * s->act_stride + s->at + 256 * b + 256 / n_sub * j;
-            dot(true, rows, n_vectors, s->depth, s->p->w[8 * b] + n_vectors * j, q,
-                s->p->factor[n_sub * b + j], sum);
+            const uint8_t(*w)[64] = s->p->w[8 * b] + n_vectors * j;
+            dot(true, 1, rows, n_vectors, s->depth, &w, q, s->p->factor[n_sub * b + j], sum);
         }
         lanes d = lanes_load(s->p->d[b]), min = lanes_load(s->p->min[b]);
         KERN_UNROLL for (int i = 0; i < rows; i++) {
             lanes ad = lanes_all(a[i]->d);
-            acc[i] = lanes_fma(lanes_mul(d, ad), ints_float(sum[i]), acc[i]);
+            acc[i] = lanes_fma(lanes_mul(d, ad), ints_float(sum[0][i]), acc[i]);
             if (s->l->has_min)
                 acc[i] = lanes_fma(lanes_mul(min, ad), ints_float(offsets[i]), acc[i]);
         }
     }
-    KERN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s->acc[i], acc[i]);
+    KERN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s->acc[i][0], acc[i]);
+}
+
+KERN_INLINE void run_tile_32(int groups, int rows, const strip *s) {
+    s->l->has_min ? chain_32(true, groups, rows, s) : chain_32(false, groups, rows, s);
+}
+
+KERN_INLINE void run_tile_256(int rows, const strip *s) {
+    s->l->n_sub == 8 ? chain_256(8, rows, s) : chain_256(16, rows, s);
 }
 
 KERN_INLINE void run_tile(int rows, const strip *s) {
-    if (s->l->block == 32 && s->l->has_min)
-        chain_32(true, rows, s);
-    else if (s->l->block == 32)
-        chain_32(false, rows, s);
-    else if (s->l->n_sub == 8)
-        chain_256(8, rows, s);
+    if (s->l->block == 256)
+        run_tile_256(rows, s);
+    else if (s->n_groups == 1)
+        run_tile_32(1, rows, s);
     else
-        chain_256(16, rows, s);
+        run_tile_32(GROUPS, rows, s);
+}
+
+/* As many rows as registers hold. */
+static void run_whole_tile(const strip *s) {
+    if (s->l->block == 256)
+        run_tile_256(MAX_ROWS, s);
+    else if (s->n_groups == 1)
+        run_tile_32(1, ROWS_32, s);
+    else
+        run_tile_32(GROUPS, ROWS_PAIR, s);
+}
+
+/* How many of the rows left make the next tile: not so many that one or two are left alone. */
+static int tile_rows(int left, int most) {
+    int rows = left == most || left > most + 2 ? most : left > most ? (left + 1) / 2 : left;
+    return rows == most || rows <= 4 ? rows : 4;
 }
 
 static void run_strip(strip s, int rows) {
-    const int most = s.l->block == 32 ? ROWS_32 : MAX_ROWS;
+    const int most = s.l->block == 256 ? MAX_ROWS : s.n_groups == 1 ? ROWS_32 : ROWS_PAIR;
     for (int step = 0; rows > 0; rows -= step) {
-        step = rows >= most ? most : rows >= 4 ? 4 : rows;
+        step = tile_rows(rows, most);
         switch (step) {
         case 1:
             run_tile(1, &s);
@@ -319,11 +359,11 @@ static void run_strip(strip s, int rows) {
             run_tile(4, &s);
             break;
         default:
-            run_tile(MAX_ROWS, &s);
+            run_whole_tile(&s);
         }
         s.act += (size_t)step * s.act_stride;
         s.acc += step;
-        s.next = NULL;
+        s.next[0] = NULL;
     }
 }
 
@@ -340,25 +380,26 @@ static int depth_of(const kern_layout *l) {
 /* One group of blocks of 32 against FEW_ROWS or fewer. */
 KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
                          const kern_layout *l, const kern_tile *t) {
-    const uint8_t *quants = t->g.quants, *scales = t->g.scales;
+    const uint8_t *quants = t->g[0].quants, *scales = t->g[0].scales;
     const strip s = {.l = l,
                      .depth = depth_of(l),
                      .act = t->act,
                      .act_stride = t->act_stride,
                      .scales_at = (size_t)t->k,
                      .excess = excess_of_act(l)};
-    lanes acc[MAX_ROWS];
-    KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_zero();
-    for (int b = 0; b < t->g.n_blocks; b++, quants += 64 * bits, scales += l->scale_size) {
-        _Alignas(64) uint8_t w[8][64];
+    lanes acc[1][MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) acc[0][i] = lanes_zero();
+    for (int b = 0; b < t->g[0].n_blocks; b++, quants += 64 * bits, scales += l->scale_size) {
+        _Alignas(64) uint8_t bytes[8][64];
+        const uint8_t(*w)[64] = bytes;
         KERN_UNROLL for (int v = 0; v < bits; v++) fetch_few(quants + 64 * v + FEW_AHEAD);
         fetch_few(scales + FEW_SCALES_AHEAD);
-        unpack_block(bits, table, quants, w);
+        unpack_block(bits, table, quants, bytes);
         lanes d = load_d(l, scales), min = has_min ? load_min(scales) : d;
-        add_block_32(has_min, rows, &s, b, w, d, min, acc);
+        add_block_32(has_min, 1, rows, &s, b, &w, &d, &min, acc);
     }
     KERN_UNROLL for (int i = 0; i < rows; i++)
-        store_sums(t->out + (size_t)i * t->out_stride, acc[i], t->g.n_lanes, t->add);
+        store_sums(t->out + (size_t)i * t->out_stride, acc[0][i], t->g[0].n_lanes, t->add);
 }
 
 KERN_INLINE void run_few_of(int rows, const kern_layout *l, const kern_tile *t) {
@@ -375,44 +416,63 @@ KERN_INLINE void run_few_of(int rows, const kern_layout *l, const kern_tile *t) 
     }
 }
 
-/* One group against up to PANEL_ROWS rows. */
-static void run_group(const kern_tile *t) {
+static void run_few_tile(const kern_tile *t) {
     const kern_layout *l = kern_layout_of(t->type);
-    if (l->block == 32 && t->rows <= FEW_ROWS) {
-        t->rows == 1 ? run_few_of(1, l, t) : run_few_of(2, l, t);
-        return;
-    }
-    const int per_block = l->block / 32, n = t->g.n_blocks * per_block;
+    t->rows == 1 ? run_few_of(1, l, t) : run_few_of(2, l, t);
+}
+
+/* The blocks of 32 from b of a group. */
+static void fill_panel(const kern_layout *l, const kern_group *g, int b, int n, panel *p) {
+    const int per_block = l->block / 32;
+    const uint8_t *scales = g->scales + (size_t)(b / per_block) * l->scale_size;
+    fill_quants(l, g->quants + (size_t)b * 64 * (size_t)l->bits, n, p);
+    per_block == 1 ? fill_scales_32(l, scales, n, p) : fill_scales_256(l, scales, n / 8, p);
+}
+
+/* One group or, of blocks of 32, GROUPS against up to PANEL_ROWS rows. */
+static void run_groups(const kern_tile *t) {
+    const kern_layout *l = kern_layout_of(t->type);
+    const int per_block = l->block / 32, n = t->g[0].n_blocks * per_block;
     const size_t act_size = l->block == 32 ? sizeof(kern_act) : sizeof(kern_act256);
-    panel p;
-    _Alignas(64) float acc[PANEL_ROWS][LANES];
+    const size_t to_next =
+        (size_t)(t->n_groups * t->g[0].n_blocks) * (l->quant_size + l->scale_size);
+    panel p[GROUPS];
+    _Alignas(64) float acc[PANEL_ROWS][GROUPS][LANES];
     memset(acc, 0, (size_t)t->rows * sizeof *acc);
-    strip s = {&p,   l,  t->k, 0, depth_of(l), t->act, t->act_stride, 0, 0, excess_of_act(l),
-               NULL, acc};
-    const size_t group_size = (size_t)t->g.n_blocks * (l->quant_size + l->scale_size);
+    strip s = {.p = p,
+               .l = l,
+               .n_groups = t->n_groups,
+               .depth = depth_of(l),
+               .act = t->act,
+               .act_stride = t->act_stride,
+               .excess = excess_of_act(l),
+               .acc = acc};
     for (int b = 0; b < n; b += s.n) {
-        s.n = n - b < STRIP ? n - b : STRIP;
+        s.n = n - b < STRIP / t->n_groups ? n - b : STRIP / t->n_groups;
         s.at = (size_t)b * 32;
         s.scales_at = (size_t)t->k + (size_t)(b / per_block) * act_size;
-        const uint8_t *quants = t->g.quants + (size_t)b * 64 * (size_t)l->bits;
-        s.next = quants + group_size;
-        fill_quants(l, quants, s.n, &p);
-        const uint8_t *scales = t->g.scales + (size_t)(b / per_block) * l->scale_size;
-        if (per_block == 1)
-            fill_scales_32(l, scales, s.n, &p);
-        else
-            fill_scales_256(l, scales, s.n / 8, &p);
+        for (int g = 0; g < t->n_groups; g++) {
+            fill_panel(l, &t->g[g], b, s.n, &p[g]);
+            s.next[g] = t->g[g].quants + (size_t)b * 64 * (size_t)l->bits + to_next;
+        }
         if (b + s.n == n) /* the outputs may be far away */
             for (int i = 0; i < t->rows; i++)
                 __builtin_prefetch(t->out + (size_t)i * t->out_stride, 1);
         run_strip(s, t->rows);
     }
     for (int i = 0; i < t->rows; i++)
-        store_sums(t->out + (size_t)i * t->out_stride, lanes_load(acc[i]), t->g.n_lanes, t->add);
+        for (int g = 0; g < t->n_groups; g++)
+            store_sums(t->out + (size_t)i * t->out_stride + g * LANES, lanes_load(acc[i][g]),
+                       t->g[g].n_lanes, t->add);
 }
 
 static void gemm(KERN_GEMM_ARGS) {
-    bool floats = kern_form_of(w->type) == KERN_FORM_FLOAT;
-    kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1,
-                   floats ? MAX_FLOAT_ROWS : PANEL_ROWS, floats ? run_float_tile : run_group);
+    const int block = kern_layout_of(w->type)->block;
+    int rows = PANEL_ROWS, groups = block == 32 && m > ROWS_32 ? GROUPS : 1;
+    void (*run)(const kern_tile *t) = run_groups;
+    if (block == 1)
+        rows = MAX_FLOAT_ROWS, run = run_float_tile;
+    else if (block == 32 && m <= FEW_ROWS)
+        run = run_few_tile;
+    kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, rows, groups, run);
 }

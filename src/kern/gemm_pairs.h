@@ -79,8 +79,8 @@ KERN_INLINE void dot_nibbles(int rows, int r, int n, const uint8_t (*w)[64], con
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-KERN_INLINE void dot(bool scaled, int rows, int n, int depth, const uint8_t (*w)[64],
-                     const char *const *q, ints factor, ints *sum) {
+KERN_INLINE void dot_pairs(int rows, int n, int depth, const uint8_t (*w)[64], const char *const *q,
+                           ints factor, ints *sum) {
     if (depth == 0) {
         KERN_UNROLL for (int r = 0; r < REGS; r++)
             dot_nibbles(rows, r, n, w, q, regs_of(&factor)[r], sum);
@@ -98,4 +98,11 @@ KERN_INLINE void dot(bool scaled, int rows, int n, int depth, const uint8_t (*w)
         KERN_UNROLL for (int i = 0; i < rows; i++) sum[i] =
             ints_add(sum[i], ints_multiply_pairs(part[i], factor));
     }
+}
+
+KERN_INLINE void dot(bool scaled, int groups, int rows, int n, int depth,
+                     const uint8_t (*const *w)[64], const char *const *q, ints factor,
+                     ints (*sum)[MAX_ROWS]) {
+    (void)scaled; /* factors of one come free */
+    KERN_UNROLL for (int g = 0; g < groups; g++) dot_pairs(rows, n, depth, w[g], q, factor, sum[g]);
 }

@@ -82,7 +82,7 @@ enum { TILE_ROWS = 16 }; /* rows that share an unpacked block of weights */
 static void finish(const kern_tile *t, float acc[TILE_ROWS][KERN_GROUP]) {
     for (int i = 0; i < t->rows; i++) {
         float *out = t->out + (size_t)i * t->out_stride;
-        for (int lane = 0; lane < t->g.n_lanes; lane++)
+        for (int lane = 0; lane < t->g[0].n_lanes; lane++)
             out[lane] = t->add ? out[lane] + acc[i][lane] : acc[i][lane];
     }
 }
@@ -115,12 +115,12 @@ static float chain(const kern_layout *l, const kern_tile *t, int row, int b, con
 
 static void run_integers(const kern_layout *l, const kern_tile *t) {
     float acc[TILE_ROWS][KERN_GROUP] = {{0}};
-    for (int b = 0; b < t->g.n_blocks; b++)
-        for (int lane = 0; lane < t->g.n_lanes; lane++) {
-            const uint8_t *quants = t->g.quants + (size_t)b * l->quant_size;
+    for (int b = 0; b < t->g[0].n_blocks; b++)
+        for (int lane = 0; lane < t->g[0].n_lanes; lane++) {
+            const uint8_t *quants = t->g[0].quants + (size_t)b * l->quant_size;
             int16_t w[256];
             kern_scales s;
-            kern_read_scales(l, t->g.scales + (size_t)b * l->scale_size, lane, &s);
+            kern_read_scales(l, t->g[0].scales + (size_t)b * l->scale_size, lane, &s);
             for (int i = 0; i < l->block; i += 32, quants += 64 * l->bits)
                 kern_read_numbers(l, quants, lane, w + i);
             for (int i = 0; i < t->rows; i++) acc[i][lane] = chain(l, t, i, b, w, &s, acc[i][lane]);
@@ -144,7 +144,7 @@ KERN_INLINE void run_floats(enum kern_type type, const kern_tile *t) {
     float acc[TILE_ROWS][KERN_GROUP] = {{0}};
     for (int k = 0; k < t->k; k++)
         for (int lane = 0; lane < KERN_GROUP; lane++) {
-            float w = number(type, t->g.quants + (size_t)k * size, lane);
+            float w = number(type, t->g[0].quants + (size_t)k * size, lane);
             for (int i = 0; i < t->rows; i++) {
                 const float *x = (const float *)(t->act + (size_t)i * t->act_stride);
                 acc[i][lane] = fmaf(w, x[k], acc[i][lane]);
@@ -170,12 +170,12 @@ static void run(const kern_tile *t) {
 }
 
 static void gemm(KERN_GEMM_ARGS) {
-    kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, TILE_ROWS, run);
+    kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, TILE_ROWS, 1, run);
 }
 
 /* ---- the ladder ------------------------------------------------------------------------------ */
 
-void kern_gemm_walk(KERN_GEMM_ARGS, int max_rows, void (*run)(const kern_tile *t)) {
+void kern_gemm_walk(KERN_GEMM_ARGS, int max_rows, int max_groups, void (*run)(const kern_tile *t)) {
     kern_tile t = {
         .type = w->type, .k = w->k, .act_stride = act_stride, .out_stride = out_stride, .add = add};
     int n_tiles = (m + max_rows - 1) / max_rows;
@@ -183,8 +183,9 @@ void kern_gemm_walk(KERN_GEMM_ARGS, int max_rows, void (*run)(const kern_tile *t
         int i = (int)((int64_t)m * tile / n_tiles);
         t.rows = (int)((int64_t)m * (tile + 1) / n_tiles) - i;
         t.act = (const char *)act + (size_t)i * act_stride;
-        for (int group = group0; group < group1; group++) {
-            t.g = kern_group_of(w, group);
+        for (int group = group0; group < group1; group += t.n_groups) {
+            t.n_groups = group1 - group < max_groups ? group1 - group : max_groups;
+            for (int g = 0; g < t.n_groups; g++) t.g[g] = kern_group_of(w, group + g);
             t.out = out + (size_t)i * out_stride + group * KERN_GROUP;
             run(&t);
         }

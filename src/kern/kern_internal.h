@@ -154,14 +154,14 @@ void kern_gemm_init(kern *k);   /* gemm_ref.c: act_row, gemm */
 void kern_vector_init(kern *k); /* vector_ref.c: norms, rope, elementwise, argmax */
 void kern_attend_init(kern *k); /* attend_ref.c: kv_put, kv_copy, attend, attend_fold */
 
-/* A product cut into tiles: up to some activation rows against one group. */
+/* A product cut into tiles: up to some activation rows against one group, or two. */
 typedef struct kern_tile {
     enum kern_type type;
-    kern_group g;
-    int k, rows;
+    kern_group g[2];
+    int n_groups, k, rows;
     const char *act;
     size_t act_stride;
-    float *out; /* the group's first output of the tile's first row */
+    float *out; /* the first group's first output of the tile's first row */
     size_t out_stride;
     bool add;
 } kern_tile;
@@ -169,9 +169,9 @@ typedef struct kern_tile {
 #define KERN_GEMM_ARGS                                                                             \
     const kern_mat *w, const void *act, size_t act_stride, int m, float *out, size_t out_stride,   \
         bool add, int group0, int group1
-/* Runs all tiles of a product, of at most max_rows rows each: the rows of a tile stay in L1 while
- * the groups pass. */
-void kern_gemm_walk(KERN_GEMM_ARGS, int max_rows, void (*run)(const kern_tile *t));
+/* Runs all tiles of a product, of at most max_rows rows and max_groups groups each: the rows of a
+ * tile stay in L1 while the groups pass. */
+void kern_gemm_walk(KERN_GEMM_ARGS, int max_rows, int max_groups, void (*run)(const kern_tile *t));
 void kern_act_row_avx2(enum kern_type type, int k, const float *x, void *row);
 void kern_act_row_avx512(enum kern_type type, int k, const float *x, void *row);
 void kern_act_row_neon(enum kern_type type, int k, const float *x, void *row);
