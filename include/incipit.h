@@ -71,6 +71,8 @@ typedef struct icp_model_info {
     size_t weights_size, active_size; /* bytes of both, repacked */
     size_t page_size, page_tokens, file_size;
     int n_threads;
+    int n_nodes; /* of memory, over which weights and cache are spread; 1: not spread; negative: the
+                  * system does not let them be, and they lie where they were first written */
     bool has_template;
 } icp_model_info;
 const icp_model_info *icp_model_get_info(const icp_model *m);

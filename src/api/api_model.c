@@ -119,6 +119,7 @@ static int open_weights(icp_model *m, const gguf *g, const icp_model_opts *opts,
     m->info.n_head_kv = info->n_head_kv;
     m->info.n_params = info->n_params;
     m->info.weights_size = info->weights_size;
+    m->info.n_nodes = info->n_nodes;
     m->info.n_active = info->n_active;
     m->info.active_size = info->active_size;
     m->info.page_size = info->page_size;

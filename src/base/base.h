@@ -59,6 +59,12 @@ void mem_release(void *block, size_t size);
  * process may not lock so much (RLIMIT_MEMLOCK). */
 int mem_lock(void *block, size_t size);
 
+/* Spreads a reservation that nobody has written to over the memory nodes that the process computes
+ * on, page by page, so that all of them yield their bandwidth whoever reads. Returns how many; 1:
+ * there is one only, or the process was started with a policy of its own (numactl).
+ * ICP_EUNSUPPORTED: the system does not let it. */
+int mem_interleave(void *block, size_t size);
+
 /* Bytes that this process may still take without swapping: the least of MemAvailable and what the
  * cgroup's limit (v1 or v2) leaves. */
 size_t mem_available(void);

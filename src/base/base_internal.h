@@ -22,5 +22,9 @@ bool topology_own_cpus(cpu_list *out);
 /* Processors that the quotas of the process's cgroup (v2) and of those around it allow, rounded up;
  * INT_MAX: any number. */
 int topology_quota(const char *root);
+/* Memory nodes that the process may use and that have processors among those allowed, as a set of
+ * their numbers; returns how many. 0: not known. */
+int topology_list_nodes(const char *root, const cpu_set_t *allowed, cpu_set_t *out);
+int topology_own_nodes(cpu_set_t *out); /* with the calling thread's processors */
 
 #endif

@@ -1,9 +1,12 @@
 #include "base.h"
+#include "base_internal.h"
 
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* ---- allocation that can be made to fail ---- */
@@ -79,6 +82,18 @@ void mem_release(void *block, size_t size) {
 
 int mem_lock(void *block, size_t size) {
     return mlock2(block, size, MLOCK_ONFAULT) ? ICP_ELIMIT : 0;
+}
+
+int mem_interleave(void *block, size_t size) {
+    cpu_set_t nodes;
+    int n = topology_own_nodes(&nodes), policy;
+    if (n < 2) return 1;
+    if (syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0)) return ICP_EUNSUPPORTED;
+    if (policy != MPOL_DEFAULT) return 1;
+    /* The number of bits is one too many: the kernel takes one off. */
+    if (syscall(SYS_mbind, block, size, MPOL_INTERLEAVE, &nodes, CPU_SETSIZE + 1, 0))
+        return ICP_EUNSUPPORTED;
+    return n;
 }
 
 /* ---- how much is there ---- */

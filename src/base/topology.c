@@ -1,5 +1,5 @@
-/* What the kernel tells of the machine's processors, in /sys and /proc. Every file
- * may be missing or nonsense: then a processor is a core of its own. */
+/* What the kernel tells of the machine's processors and memory nodes, in /sys and /proc. Every file
+ * may be missing or nonsense: then a processor is a core of its own, and there is one node. */
 #include "base.h"
 #include "base_internal.h"
 
@@ -49,6 +49,8 @@ static bool parse_list(const char *text, cpu_set_t *out) {
     } while (*text++ == ',');
     return text[-1] == '\n' || text[-1] == 0;
 }
+
+/* ---- processors ------------------------------------------------------------------------------ */
 
 typedef struct processor {
     int cpu;
@@ -133,4 +135,28 @@ int cpu_count(void) {
 int cpu_cores(void) {
     cpu_list list;
     return topology_own_cpus(&list) ? within_quota(list.n_cores) : cpu_count();
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+int topology_list_nodes(const char *root, const cpu_set_t *allowed, cpu_set_t *out) {
+    char line[LINE];
+    cpu_set_t memory, cpus;
+    CPU_ZERO(out);
+    read_line(line, "Mems_allowed_list:", "%s/proc/self/status", root);
+    if (!parse_list(line, &memory)) return 0;
+    for (int node = 0; node < CPU_SETSIZE; node++) {
+        if (!CPU_ISSET((size_t)node, &memory)) continue;
+        read_line(line, "", "%s/sys/devices/system/node/node%d/cpulist", root, node);
+        if (!parse_list(line, &cpus)) continue; /* it has none: other memory, or a device's */
+        CPU_AND(&cpus, &cpus, allowed);
+        if (CPU_COUNT(&cpus)) CPU_SET((size_t)node, out);
+    }
+    return CPU_COUNT(out);
+}
+
+int topology_own_nodes(cpu_set_t *out) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return 0;
+    return topology_list_nodes("", &allowed, out);
 }

@@ -26,6 +26,7 @@ enum {
 
 int page_pool_init(cache *c) {
     c->bytes = mem_reserve(c->reserved);
+    if (c->bytes) mem_interleave(c->bytes, c->reserved); /* only a wish */
     c->pages = mem_zero(page_n_nodes(c), sizeof *c->pages);
     c->heap = mem_zero(2 * c->n_pages, sizeof *c->heap);
     c->ghosts = mem_zero(c->n_pages * CACHE_GHOSTS, sizeof *c->ghosts);

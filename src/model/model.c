@@ -179,6 +179,7 @@ static int open_model(model *m, const gguf *g, const model_opts *wanted, icp_err
     if (rc == ICP_ENOMEM && !(err && err->text[0])) error_set(err, rc, "out of memory");
     TRY(rc);
     m->info.weights_size = m->w.block_size;
+    m->info.n_nodes = m->w.n_nodes;
     count_active(m);
     memcpy(m->info.fingerprint, fingerprint, sizeof fingerprint);
     return prepare(m, err);

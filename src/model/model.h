@@ -57,6 +57,7 @@ typedef struct model_info {
     bool pools_last;            /* from a text's last state alone */
     size_t n_vector;            /* numbers of a text's vector: n_embd, or scores; without pooling
                                  * n_embd a token */
+    int n_nodes;                /* of memory, over which weights are spread (mem_interleave) */
     size_t weights_size;        /* bytes of the repacked weights, */
     size_t active_size;         /* and of those that a token is multiplied with */
     size_t state_size;          /* bytes of a sequence's recurrent state; 0: it has none */

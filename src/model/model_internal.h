@@ -222,6 +222,7 @@ typedef struct weights {
     int n_layer;
     void *block; /* one reservation for all of the above */
     size_t block_size;
+    int n_nodes; /* of memory, over which it is spread (mem_interleave) */
     place *places;
     int n_places;
 } weights;

@@ -327,6 +327,7 @@ static int load(loader *l, const hparams *h, weights *w, uint8_t fingerprint[16]
     l->hashes = mem_zero((size_t)l->n_tiles, sizeof *l->hashes);
     if (!w->block || !l->hashes)
         return error_set(l->err, ICP_ENOMEM, "no memory for %zu MB of weights", l->size >> 20);
+    w->n_nodes = mem_interleave(w->block, l->size);
     if (l->opts->lock && mem_lock(w->block, l->size) < 0)
         return error_set(
             l->err, ICP_ELIMIT,

@@ -57,6 +57,12 @@ static void log_loaded(const served *m, double seconds) {
              "prefix cache %.0f MiB, of %.0f MiB for all but the model",
              m->name, info->arch, (double)info->n_params / 1e6, n_ctx, info->isa, info->n_threads,
              seconds, (double)stats.cache_limit / (1 << 20), (double)stats.limit / (1 << 20));
+    if (info->n_nodes > 1) log_line(LOG_INFO, "memory interleaved over %d nodes", info->n_nodes);
+    if (info->n_nodes < 0)
+        log_line(
+            LOG_WARN,
+            "memory is not interleaved over the machine's nodes: the system does not let it be "
+            "(containers want CAP_SYS_NICE for that)");
     if (n_ctx < info->n_ctx)
         log_line(LOG_WARN,
                  "a request may have %zu tokens, not the model's %zu: the cache has no room "

@@ -107,6 +107,32 @@ static void reservations_can_be_locked(void **state) {
     assert_int_equal(count_locked(), before);
 }
 
+/* What /proc/self/numa_maps says of the mapping at block; "" when it says nothing. */
+static void find_policy(const void *block, char *policy, size_t cap) {
+    char line[4096];
+    FILE *f = fopen("/proc/self/numa_maps", "r");
+    policy[0] = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (strtoull(line, NULL, 16) == (uintptr_t)block) snprintf(policy, cap, "%s", line);
+    if (f) fclose(f);
+}
+
+static void reservations_are_interleaved(void **state) {
+    enum { SIZE = 4 << 20 };
+    char policy[4096];
+    char *block = mem_reserve(SIZE);
+    int n = mem_interleave(block, SIZE);
+    for (size_t i = 0; i < SIZE; i += 4096) {
+        assert_int_equal(block[i], 0);
+        block[i] = 1;
+    }
+    find_policy(block, policy, sizeof policy);
+    if (n > 1) assert_non_null(strstr(policy, "interleave"));
+    if (n == 1) assert_null(strstr(policy, "interleave"));
+    assert_true(n > 0 || n == ICP_EUNSUPPORTED);
+    mem_unreserve(block, SIZE);
+}
+
 static void something_is_available(void **state) {
     size_t available = mem_available();
     assert_true(available > 1 << 20);
@@ -173,6 +199,7 @@ int main(void) {
         cmocka_unit_test(the_nth_allocation_fails),
         cmocka_unit_test(reservations_are_zero_and_sparse),
         cmocka_unit_test(reservations_can_be_locked),
+        cmocka_unit_test(reservations_are_interleaved),
         cmocka_unit_test(something_is_available),
         cmocka_unit_test(arena_blocks_are_apart),
         cmocka_unit_test(a_failed_arena_block_leaves_the_rest),

@@ -1,4 +1,4 @@
-/* Cores and quotas, as read from trees of files that machines have, or should not. */
+/* Cores, quotas and memory nodes, as read from trees of files that machines have, or should not. */
 #include "cmocka_tests.h"
 
 #include "base.h"
@@ -50,6 +50,12 @@ static void write_capacity(int cpu, const char *capacity) {
     write_file(path, capacity);
 }
 
+static void write_node(int node, const char *cpus) {
+    char path[128];
+    snprintf(path, sizeof path, "sys/devices/system/node/node%d/cpulist", node);
+    write_file(path, cpus);
+}
+
 /* The numbers from `from` to `to`. */
 static cpu_set_t range(int from, int to) {
     cpu_set_t set;
@@ -70,8 +76,10 @@ static void check_cpus(cpu_set_t allowed, int n_cores, const char *order) {
 }
 
 static void no_files(void **state) {
-    check_cpus(range(0, 3), 4, "0 1 2 3");
+    cpu_set_t all = range(0, 3), nodes;
+    check_cpus(all, 4, "0 1 2 3");
     assert_int_equal(topology_quota(root), INT_MAX);
+    assert_int_equal(topology_list_nodes(root, &all, &nodes), 0);
 }
 
 /* As Intel numbers them (all first threads, then all second ones), and as virtual machines do. */
@@ -160,13 +168,37 @@ static void nonsense_is_no_quota(void **state) {
     assert_int_equal(topology_quota(root), INT_MAX);
 }
 
+static void check_nodes(cpu_set_t allowed, int n, cpu_set_t expected) {
+    cpu_set_t nodes;
+    assert_int_equal(topology_list_nodes(root, &allowed, &nodes), n);
+    assert_true(CPU_EQUAL(&nodes, &expected));
+}
+
+static void memory_nodes(void **state) {
+    write_file("proc/self/status", "Name:\tx\nMems_allowed:\tf\nMems_allowed_list:\t0-3\n");
+    write_node(0, "0-3,8-11\n");
+    write_node(1, "4-7,12-15\n");
+    write_node(2, "\n"); /* memory without processors */
+    check_nodes(range(0, 15), 2, range(0, 1));
+    check_nodes(range(4, 6), 1, range(1, 1)); /* bound to one node's processors */
+    check_nodes(range(16, 17), 0, range(1, 0));
+    write_node(3, "16-19\n");
+    check_nodes(range(4, 16), 3, (cpu_set_t){.__bits = {1 | 2 | 8}});
+    write_file("proc/self/status", "Mems_allowed_list:\t1\n"); /* a container's */
+    check_nodes(range(0, 19), 1, range(1, 1));
+    write_file("proc/self/status", "Mems_allowed_list:\tall\n");
+    check_nodes(range(0, 19), 0, range(1, 0));
+}
+
 /* Of the machine that runs this. */
 static void this_machine(void **state) {
     cpu_list list;
+    cpu_set_t nodes;
     assert_true(topology_own_cpus(&list));
     assert_in_range(list.n_cores, 1, list.n);
     assert_in_range(cpu_cores(), 1, list.n_cores);
     assert_true(cpu_cores() <= cpu_count());
+    assert_true(topology_own_nodes(&nodes) >= 0);
 }
 
 #define IN_TREE(test) cmocka_unit_test_setup_teardown(test, new_tree, remove_tree)
@@ -180,6 +212,7 @@ int main(void) {
         IN_TREE(nonsense_makes_cores),
         IN_TREE(quotas),
         IN_TREE(nonsense_is_no_quota),
+        IN_TREE(memory_nodes),
         cmocka_unit_test(this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
