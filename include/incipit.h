@@ -43,6 +43,7 @@ typedef struct icp_model_opts {
     size_t n_ctx;    /* 0: as trained, or what rope is scaled to */
     icp_rope rope;
     int n_threads; /* 0: one for each core this process may use, container quotas included */
+    /* Called by the opening thread while it loads, done in 0..1. May be NULL. */
     void (*progress)(void *arg, double done);
     void *progress_arg;
     bool pin_threads; /* each to a processor of its own, one of each core first; ICP_EINVALID: there

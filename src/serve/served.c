@@ -70,9 +70,26 @@ static void log_loaded(const served *m, double seconds) {
                  n_ctx, info->n_ctx);
 }
 
+typedef struct loading {
+    const char *name;
+    double told_at;
+} loading;
+
+static void tell_progress(void *arg, double done) {
+    enum { EVERY = 5 }; /* seconds */
+    loading *l = arg;
+    if (clock_now() - l->told_at < EVERY) return;
+    l->told_at = clock_now();
+    log_line(LOG_INFO, "%s: %.0f %% loaded", l->name, 100 * done);
+}
+
 int served_load(served *m, const serve_opts *opts, const icp_engine_opts *engine, icp_error *err) {
     double began = clock_now();
-    int rc = icp_model_open(m->path, &opts->model, &m->model, err);
+    icp_model_opts model = opts->model;
+    loading progress = {m->name, began};
+    model.progress = tell_progress;
+    model.progress_arg = &progress;
+    int rc = icp_model_open(m->path, &model, &m->model, err);
     if (rc == 0 && lora_open(m) < 0) rc = error_set(err, ICP_ENOMEM, "out of memory");
     if (rc == 0) rc = icp_engine_open(m->model, engine, &m->engine, err);
     if (rc == 0 && opts->shared_prefix) rc = shared_prefix_load(m, opts->shared_prefix, err);
