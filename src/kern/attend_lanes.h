@@ -349,28 +349,27 @@ static inline lanes merge(lanes o, lanes old, lanes oi, lanes new) {
 }
 
 static void attend_fold(int d, int n, const float *partial, size_t stride, float sink, float *out) {
-    float m = sink, l = sink == -INFINITY ? 0 : 1;
+    float m = sink, total[LANES];
+    lanes l = lanes_all(sink == -INFINITY ? 0 : 1); /* the same in all lanes */
     int j, rest = d % LANES;
     memset(out, 0, sizeof *out * d);
     for (int i = 0; i < n; i++, partial += stride) {
         const float *o = partial + 2;
         if (partial[1] == 0) continue;
         float greater = partial[0] > m ? partial[0] : m;
-        float old = kern_exp(m - greater), new = kern_exp(partial[0] - greater);
-        l = fmaf(partial[1], new, l * old);
+        lanes old = lanes_exp(lanes_all(m - greater)),
+              new = lanes_exp(lanes_all(partial[0] - greater));
+        l = merge(l, old, lanes_all(partial[1]), new);
         for (j = 0; j + LANES <= d; j += LANES)
-            lanes_store(out + j, merge(lanes_load(out + j), lanes_all(old), lanes_load(o + j),
-                                       lanes_all(new)));
-        lanes_store_n(out + j,
-                      merge(lanes_load_n(out + j, rest), lanes_all(old), lanes_load_n(o + j, rest),
-                            lanes_all(new)),
-                      rest);
+            lanes_store(out + j, merge(lanes_load(out + j), old, lanes_load(o + j), new));
+        lanes_store_n(
+            out + j, merge(lanes_load_n(out + j, rest), old, lanes_load_n(o + j, rest), new), rest);
         m = greater;
     }
-    if (l == 0) return;
-    for (j = 0; j + LANES <= d; j += LANES)
-        lanes_store(out + j, lanes_div(lanes_load(out + j), lanes_all(l)));
-    lanes_store_n(out + j, lanes_div(lanes_load_n(out + j, rest), lanes_all(l)), rest);
+    lanes_store(total, l);
+    if (total[0] == 0) return;
+    for (j = 0; j + LANES <= d; j += LANES) lanes_store(out + j, lanes_div(lanes_load(out + j), l));
+    lanes_store_n(out + j, lanes_div(lanes_load_n(out + j, rest), l), rest);
 }
 
 #endif
