@@ -23,6 +23,14 @@ def blocks(rng, rows, columns, name):
     return data.reshape(rows, -1)
 
 
+def copy_keys(source, writer, wanted):
+    """The keys of a file that begin with `wanted`."""
+    for key, field in source.fields.items():
+        if key.startswith(wanted):
+            sub = field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(key, field.contents(), field.types[0], sub)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out", metavar="OUT.gguf")
@@ -34,10 +42,7 @@ def main():
     rng = numpy.random.default_rng(1)
     source = gguf.GGUFReader(a.tokens_of)
     w = gguf.GGUFWriter(a.out, "llama")
-    for key, field in source.fields.items():
-        if key.startswith("tokenizer."):
-            sub = field.types[-1] if len(field.types) > 1 else None
-            w.add_key_value(key, field.contents(), field.types[0], sub)
+    copy_keys(source, w, "tokenizer.")
     n_vocab = len(source.fields["tokenizer.ggml.tokens"].data)
     d_head = a.embd // a.heads
     w.add_name(f"random {a.type}")
