@@ -72,6 +72,7 @@ void product_run(const pass *p, product *list, int n) {
     int work = 0, tiles = 0, wanted = pool_threads(p->m->pool) * TILES_PER_THREAD;
     for (int i = 0; i < n; i++) work += kern_n_groups(list[i].w->n) * row_tiles(&list[i]);
     l.groups = MAX(2, (work + wanted - 1) / wanted);
+    l.groups += l.groups % 2; /* kernels take two at once */
     for (int i = 0; i < n; i++) {
         list[i].first_tile = tiles;
         tiles += group_tiles(&list[i], l.groups) * row_tiles(&list[i]);
