@@ -5,11 +5,12 @@
  *   ROWS_32                              of blocks of 32, whose chains need more registers
  *   ROWS_PAIR                            of blocks of 32 where two groups share what is loaded of a
  *                                        row; 0 if none do
- *   dot(scaled, groups, rows, n, depth, w, q, factor, sum)
+ *   dot(scaled, words, groups, rows, n, depth, w, q, factor, sum)
  *       adds to sum[g][i], for each of a tile's groups and rows, the products of n of the vectors
  *       w[g] with q[i], scaled: times the lanes' sub-scales
  *   factor_of(sub)                       sub-scales, int32, in the form that dot takes
  *   store_block(w, to)                   eight vectors of 32 k, in the order that dot takes them
+ *   WORDS                                1 if dot may be told to take words, below; else 0
  *   BIAS                                 128 if dot takes quants of 8 bits, which are number + 128,
  *                                        as they are; 0 if it takes them as signed numbers
  *
@@ -20,10 +21,19 @@
  *
  * Without VNNI a product of bytes saturates beyond int16; depth says how many vectors may be summed
  * before they must widen: 8·2·15·127 = 30,480 for quants of four bits, 4·2·31·127 = 31,496 for
- * five, 2·2·63·127 = 32,004 for six; 0: bytes must be split into two nibbles. */
+ * five, 2·2·63·127 = 32,004 for six; 0: bytes must be split into two nibbles. From
+ * WORD_ROWS rows on, depth 1, they become int16 instead, words, in the panel, and so do the numbers
+ * of a tile's rows: as many operations, but half of them additions, and none to split bytes. */
 #include "ints.h"
 
-enum { STRIP = 24, PANEL_ROWS = 128, FEW_ROWS = 2, GROUPS = ROWS_PAIR ? 2 : 1 };
+enum {
+    STRIP = 24,
+    WORD_STRIP = 16,
+    WORD_ROWS = 5,
+    PANEL_ROWS = 128,
+    FEW_ROWS = 2,
+    GROUPS = ROWS_PAIR ? 2 : 1
+};
 enum { FEW_AHEAD = 4096, FEW_SCALES_AHEAD = 512 }; /* bytes, to fetch weights */
 
 /* To the second level: the first one has room for too few lines under way. */
@@ -32,7 +42,7 @@ static inline void fetch_few(const uint8_t *p) {
 }
 
 typedef struct panel {
-    _Alignas(64) uint8_t w[STRIP][8][64];
+    _Alignas(64) uint8_t w[WORDS ? 16 * WORD_STRIP : 8 * STRIP][64];
     float d[STRIP][LANES], min[STRIP][LANES]; /* by block */
     ints factor[STRIP * 2];                   /* by sub-scale */
     ints correction[STRIP];                   /* pairs of int16, up to 8 a block */
@@ -43,12 +53,34 @@ typedef struct strip {
     const panel *p;
     const kern_layout *l;
     int n_groups, n, depth;
+    char (*words)[64 * WORD_STRIP]; /* the tile's numbers */
     const char *act;
     size_t act_stride, at, scales_at; /* within a row: the strip's first number, first scales */
     size_t excess;                    /* within a kern_act: -offset · Σq */
     const uint8_t *next[GROUPS];      /* as many quants of groups to come, to fetch; or NULL */
     float (*acc)[GROUPS][LANES];
 } strip;
+
+static inline bool has_words(const strip *s) {
+    return WORDS && s->depth == 1;
+}
+
+/* Vector v of a panel, which is two of words. */
+static inline const uint8_t (*vector_of(bool words, const panel *p, int v))[64] {
+    return p->w + (words ? 2 * v : v);
+}
+
+/* Number k, a multiple of 16, of row i. Words follow as widen() stores them. */
+static inline const char *number_of(bool words, const strip *s, int i, int k) {
+    if (!words) return s->act + (size_t)i * s->act_stride + s->at + k;
+    return s->words[i] + k + k / 64 * 64;
+}
+
+/* 64 bytes as words: the even ones, then the odd ones. */
+KERN_INLINE void widen(bool is_signed, ints x, void *to) {
+    ints_store(to, ints_even_bytes(is_signed, x));
+    ints_store((char *)to + 64, ints_odd_bytes(is_signed, x));
+}
 
 /* Fetches as many quants of the groups to come as vector-of-32 b has. */
 static inline void fetch_next(const strip *s, int b) {
@@ -124,7 +156,7 @@ static void run_float_tile(const kern_tile *t) {
 
 /* ---- panels ---------------------------------------------------------------------------------- */
 
-KERN_INLINE void unpack_block(int bits, const uint8_t *table, const uint8_t *quants,
+KERN_INLINE void unpack_block(int bits, const uint8_t *table, bool words, const uint8_t *quants,
                               uint8_t (*to)[64]) {
     ints w[8];
     ints_unpack(bits, quants, w);
@@ -132,13 +164,28 @@ KERN_INLINE void unpack_block(int bits, const uint8_t *table, const uint8_t *qua
         if (table) w[v] = ints_look_up(table, w[v]);
         if (BIAS == 0 && (table || bits == 8)) w[v] = ints_xor(w[v], ints_all_bytes(128));
     }
-    store_block(w, to);
+    if (words) {
+        KERN_UNROLL for (int v = 0; v < 8; v++) widen(BIAS == 0, w[v], to[2 * v]);
+    } else {
+        store_block(w, to);
+    }
 }
 
 KERN_INLINE void fill_bytes(int bits, const uint8_t *table, const uint8_t *quants, int n,
                             panel *p) {
     for (int b = 0; b < n; b++, quants += 64 * bits) {
-        unpack_block(bits, table, quants, p->w[b]);
+        unpack_block(bits, table, false, quants, p->w + 8 * b);
+    }
+}
+
+static void fill_words(const kern_layout *l, const uint8_t *quants, int n, panel *p) {
+    uint8_t table[16];
+    if (l->codebook) ints_codebook(l, table);
+    for (int b = 0; b < n; b++, quants += 64 * l->bits) {
+        if (l->codebook)
+            unpack_block(4, table, true, quants, p->w + 16 * b);
+        else
+            unpack_block(8, NULL, true, quants, p->w + 16 * b);
     }
 }
 
@@ -192,30 +239,32 @@ static void fill_scales_32(const kern_layout *l, const uint8_t *scales, int n, p
 
 /* The sub-scales of a block of 256 as factors, and what its sums of activations are multiplied
  * with: minus the minimums, or minus the offset times the sub-scale. */
-static void fill_subs(const kern_layout *l, const uint8_t *scales, ints *factor, ints *correction) {
+static void fill_subs(const kern_layout *l, bool words, const uint8_t *scales, ints *factor,
+                      ints *correction) {
     ints sub[16], min[16];
     ints_read_subs(l, scales, sub, min);
     for (int j = 0; j < l->n_sub; j++) {
-        factor[j] = factor_of(sub[j]);
+        factor[j] = words ? sub[j] : factor_of(sub[j]);
         min[j] =
             l->has_min ? ints_mul(min[j], ints_all(-1)) : ints_mul(sub[j], ints_all(-excess_of(l)));
     }
     for (int j = 0; j < l->n_sub; j += 2) correction[j / 2] = ints_pair(min[j], min[j + 1]);
 }
 
-static void fill_scales_256(const kern_layout *l, const uint8_t *scales, int n, panel *p) {
+static void fill_scales_256(const kern_layout *l, bool words, const uint8_t *scales, int n,
+                            panel *p) {
     for (int b = 0; b < n; b++, scales += l->scale_size) {
         lanes d = lanes_load_f16((const uint16_t *)scales);
         lanes_store(p->d[b], lanes_mul(d, lanes_all(l->factor)));
         if (l->has_min) lanes_store(p->min[b], lanes_load_f16((const uint16_t *)(scales + 32)));
-        fill_subs(l, scales, p->factor + b * l->n_sub, p->correction + 8 * b);
+        fill_subs(l, words, scales, p->factor + b * l->n_sub, p->correction + 8 * b);
     }
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
 
 /* Adds block b of 32 of each group to the sums of a tile. */
-KERN_INLINE void add_block_32(bool has_min, int groups, int rows, const strip *s, int b,
+KERN_INLINE void add_block_32(bool has_min, bool words, int groups, int rows, const strip *s, int b,
                               const uint8_t (*const *w)[64], const lanes *d, const lanes *min,
                               lanes (*acc)[MAX_ROWS]) {
     const bool plain = has_min || (BIAS == 0 && s->l->offset == 128);
@@ -226,12 +275,12 @@ KERN_INLINE void add_block_32(bool has_min, int groups, int rows, const strip *s
     ints sum[GROUPS][MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         const char *row = s->act + (size_t)i * s->act_stride;
-        q[i] = row + s->at + 32 * b;
+        q[i] = number_of(words, s, i, 32 * b);
         a[i] = (const kern_act *)(row + scales_at);
         KERN_UNROLL for (int g = 0; g < groups; g++) sum[g][i] =
             plain ? ints_zero() : ints_all(*(const int32_t *)(row + excess_at));
     }
-    dot(false, groups, rows, 8, s->depth, w, q, factor_of(ints_all(1)), sum);
+    dot(false, words, groups, rows, 8, s->depth, w, q, factor_of(ints_all(1)), sum);
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         KERN_UNROLL for (int g = 0; g < groups; g++) {
             lanes scale = lanes_mul(d[g], lanes_all(a[i]->d));
@@ -242,7 +291,7 @@ KERN_INLINE void add_block_32(bool has_min, int groups, int rows, const strip *s
 }
 
 /* Continues the chains of a tile over blocks of 32. */
-KERN_INLINE void chain_32(bool has_min, int groups, int rows, const strip *s) {
+KERN_INLINE void chain_32(bool has_min, bool words, int groups, int rows, const strip *s) {
     lanes acc[GROUPS][MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         KERN_UNROLL for (int g = 0; g < groups; g++) acc[g][i] = lanes_load(s->acc[i][g]);
@@ -251,12 +300,12 @@ KERN_INLINE void chain_32(bool has_min, int groups, int rows, const strip *s) {
         const uint8_t(*w[GROUPS])[64];
         lanes d[GROUPS], min[GROUPS];
         KERN_UNROLL for (int g = 0; g < groups; g++) {
-            w[g] = s->p[g].w[b];
+            w[g] = vector_of(words, &s->p[g], 8 * b);
             d[g] = lanes_load(s->p[g].d[b]);
             min[g] = has_min ? lanes_load(s->p[g].min[b]) : d[g];
         }
         fetch_next(s, b);
-        add_block_32(has_min, groups, rows, s, b, w, d, min, acc);
+        add_block_32(has_min, words, groups, rows, s, b, w, d, min, acc);
     }
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         KERN_UNROLL for (int g = 0; g < groups; g++) lanes_store(s->acc[i][g], acc[g][i]);
@@ -276,7 +325,7 @@ KERN_INLINE ints correct(int n_sub, const ints *correction, const kern_act256 *a
 }
 
 /* Continues the chains of a tile over blocks of 256. */
-KERN_INLINE void chain_256(int n_sub, int rows, const strip *s) {
+KERN_INLINE void chain_256(bool words, int n_sub, int rows, const strip *s) {
     const int n_vectors = 64 / n_sub;
     lanes acc[MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i][0]);
@@ -293,9 +342,9 @@ KERN_INLINE void chain_256(int n_sub, int rows, const strip *s) {
             const char *q[MAX_ROWS];
             if (j % (n_sub / 8) == 0) fetch_next(s, 8 * b + j / (n_sub / 8));
             KERN_UNROLL for (int i = 0; i < rows; i++) q[i] =
-                s->act + (size_t)i * s->act_stride + s->at + 256 * b + 256 / n_sub * j;
-            const uint8_t(*w)[64] = s->p->w[8 * b] + n_vectors * j;
-            dot(true, 1, rows, n_vectors, s->depth, &w, q, s->p->factor[n_sub * b + j], sum);
+                number_of(words, s, i, 256 * b + 256 / n_sub * j);
+            const uint8_t(*w)[64] = vector_of(words, s->p, 64 * b + n_vectors * j);
+            dot(true, words, 1, rows, n_vectors, s->depth, &w, q, s->p->factor[n_sub * b + j], sum);
         }
         lanes d = lanes_load(s->p->d[b]), min = lanes_load(s->p->min[b]);
         KERN_UNROLL for (int i = 0; i < rows; i++) {
@@ -309,17 +358,20 @@ KERN_INLINE void chain_256(int n_sub, int rows, const strip *s) {
 }
 
 KERN_INLINE void run_tile_32(int groups, int rows, const strip *s) {
-    s->l->has_min ? chain_32(true, groups, rows, s) : chain_32(false, groups, rows, s);
+    if (s->l->has_min)
+        chain_32(true, false, groups, rows, s);
+    else
+        chain_32(false, false, groups, rows, s);
 }
 
 KERN_INLINE void run_tile_256(int rows, const strip *s) {
-    s->l->n_sub == 8 ? chain_256(8, rows, s) : chain_256(16, rows, s);
+    s->l->n_sub == 8 ? chain_256(false, 8, rows, s) : chain_256(false, 16, rows, s);
 }
 
 KERN_INLINE void run_tile(int rows, const strip *s) {
     if (s->l->block == 256)
         run_tile_256(rows, s);
-    else if (s->n_groups == 1)
+    else if (GROUPS == 1 || s->n_groups == 1)
         run_tile_32(1, rows, s);
     else
         run_tile_32(GROUPS, rows, s);
@@ -329,7 +381,7 @@ KERN_INLINE void run_tile(int rows, const strip *s) {
 static void run_whole_tile(const strip *s) {
     if (s->l->block == 256)
         run_tile_256(MAX_ROWS, s);
-    else if (s->n_groups == 1)
+    else if (GROUPS == 1 || s->n_groups == 1)
         run_tile_32(1, ROWS_32, s);
     else
         run_tile_32(GROUPS, ROWS_PAIR, s);
@@ -341,11 +393,53 @@ static int tile_rows(int left, int most) {
     return rows == most || rows <= 4 ? rows : 4;
 }
 
+static void widen_numbers(int rows, const strip *s) {
+    for (int i = 0; i < rows; i++) {
+        const char *q = s->act + (size_t)i * s->act_stride + s->at;
+        for (int k = 0; k < 32 * s->n; k += 64) widen(true, ints_load(q + k), s->words[i] + 2 * k);
+    }
+}
+
+KERN_INLINE void run_words(int rows, const strip *s) {
+    if (s->l->block == 32)
+        chain_32(false, true, 1, rows, s);
+    else
+        s->l->n_sub == 8 ? chain_256(true, 8, rows, s) : chain_256(true, 16, rows, s);
+}
+
+/* Not inlined: run_strip() would get too large for good code. */
+__attribute__((noinline)) static void run_word_tile(int rows, const strip *s) {
+    widen_numbers(rows, s);
+    switch (rows) {
+    case 1:
+        run_words(1, s);
+        break;
+    case 2:
+        run_words(2, s);
+        break;
+    case 3:
+        run_words(3, s);
+        break;
+    case 4:
+        run_words(4, s);
+        break;
+    default:
+        run_words(MAX_ROWS, s);
+    }
+}
+
 static void run_strip(strip s, int rows) {
-    const int most = s.l->block == 256 ? MAX_ROWS : s.n_groups == 1 ? ROWS_32 : ROWS_PAIR;
+    const int most = s.l->block == 256 || has_words(&s) ? MAX_ROWS
+                     : s.n_groups == 1                  ? ROWS_32
+                                                        : ROWS_PAIR;
+    _Alignas(64) char words[MAX_ROWS][64 * WORD_STRIP];
+    s.words = words;
     for (int step = 0; rows > 0; rows -= step) {
         step = tile_rows(rows, most);
-        switch (step) {
+        switch (has_words(&s) ? 0 : step) {
+        case 0:
+            run_word_tile(step, &s);
+            break;
         case 1:
             run_tile(1, &s);
             break;
@@ -373,8 +467,11 @@ static size_t excess_of_act(const kern_layout *l) {
                              : offsetof(kern_act, n128);
 }
 
-static int depth_of(const kern_layout *l) {
-    return l->bits == 8 || l->codebook ? 0 : l->bits == 6 ? 2 : l->bits == 5 ? 4 : 8;
+static int depth_of(const kern_layout *l, int rows) {
+    return l->bits == 8 || l->codebook ? WORDS && rows >= WORD_ROWS
+           : l->bits == 6              ? 2
+           : l->bits == 5              ? 4
+                                       : 8;
 }
 
 /* One group of blocks of 32 against FEW_ROWS or fewer. */
@@ -382,7 +479,7 @@ KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
                          const kern_layout *l, const kern_tile *t) {
     const uint8_t *quants = t->g[0].quants, *scales = t->g[0].scales;
     const strip s = {.l = l,
-                     .depth = depth_of(l),
+                     .depth = depth_of(l, rows),
                      .act = t->act,
                      .act_stride = t->act_stride,
                      .scales_at = (size_t)t->k,
@@ -394,9 +491,9 @@ KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
         const uint8_t(*w)[64] = bytes;
         KERN_UNROLL for (int v = 0; v < bits; v++) fetch_few(quants + 64 * v + FEW_AHEAD);
         fetch_few(scales + FEW_SCALES_AHEAD);
-        unpack_block(bits, table, quants, bytes);
+        unpack_block(bits, table, false, quants, bytes);
         lanes d = load_d(l, scales), min = has_min ? load_min(scales) : d;
-        add_block_32(has_min, 1, rows, &s, b, &w, &d, &min, acc);
+        add_block_32(has_min, false, 1, rows, &s, b, &w, &d, &min, acc);
     }
     KERN_UNROLL for (int i = 0; i < rows; i++)
         store_sums(t->out + (size_t)i * t->out_stride, acc[0][i], t->g[0].n_lanes, t->add);
@@ -422,11 +519,13 @@ static void run_few_tile(const kern_tile *t) {
 }
 
 /* The blocks of 32 from b of a group. */
-static void fill_panel(const kern_layout *l, const kern_group *g, int b, int n, panel *p) {
+static void fill_panel(const kern_layout *l, bool words, const kern_group *g, int b, int n,
+                       panel *p) {
     const int per_block = l->block / 32;
     const uint8_t *scales = g->scales + (size_t)(b / per_block) * l->scale_size;
-    fill_quants(l, g->quants + (size_t)b * 64 * (size_t)l->bits, n, p);
-    per_block == 1 ? fill_scales_32(l, scales, n, p) : fill_scales_256(l, scales, n / 8, p);
+    const uint8_t *quants = g->quants + (size_t)b * 64 * (size_t)l->bits;
+    words ? fill_words(l, quants, n, p) : fill_quants(l, quants, n, p);
+    per_block == 1 ? fill_scales_32(l, scales, n, p) : fill_scales_256(l, words, scales, n / 8, p);
 }
 
 /* One group or, of blocks of 32, GROUPS against up to PANEL_ROWS rows. */
@@ -442,17 +541,19 @@ static void run_groups(const kern_tile *t) {
     strip s = {.p = p,
                .l = l,
                .n_groups = t->n_groups,
-               .depth = depth_of(l),
+               .depth = depth_of(l, t->rows),
                .act = t->act,
                .act_stride = t->act_stride,
                .excess = excess_of_act(l),
                .acc = acc};
+    const bool words = has_words(&s);
+    const int most = words ? WORD_STRIP : STRIP / t->n_groups;
     for (int b = 0; b < n; b += s.n) {
-        s.n = n - b < STRIP / t->n_groups ? n - b : STRIP / t->n_groups;
+        s.n = n - b < most ? n - b : most;
         s.at = (size_t)b * 32;
         s.scales_at = (size_t)t->k + (size_t)(b / per_block) * act_size;
         for (int g = 0; g < t->n_groups; g++) {
-            fill_panel(l, &t->g[g], b, s.n, &p[g]);
+            fill_panel(l, words, &t->g[g], b, s.n, &p[g]);
             s.next[g] = t->g[g].quants + (size_t)b * 64 * (size_t)l->bits + to_next;
         }
         if (b + s.n == n) /* the outputs may be far away */

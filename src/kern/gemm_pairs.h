@@ -1,6 +1,8 @@
 /* Products of bytes without VNNI: pairs, summed as int16. See gemm_lanes.h. */
 #include "ints.h"
 
+enum { WORDS = 1 };
+
 static inline ints factor_of(ints sub) {
     return ints_pair(sub, sub);
 }
@@ -77,6 +79,21 @@ KERN_INLINE void dot_nibbles(int rows, int r, int n, const uint8_t (*w)[64], con
     }
 }
 
+/* ---- words --------------------------------------------------------------------------------- */
+
+KERN_INLINE void dot_words(bool scaled, int rows, int n, const uint8_t (*w)[64],
+                           const char *const *q, ints factor, ints *sum) {
+    ints part[MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) part[i] = scaled ? ints_zero() : sum[i];
+    KERN_UNROLL for (int v = 0; v < 2 * n; v++) {
+        ints x = ints_load(w[v]);
+        KERN_UNROLL for (int i = 0; i < rows; i++) part[i] =
+            ints_add_words(part[i], x, broadcast_four(q[i] + v / 2 * 4 + v % 2 * 64));
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++) sum[i] =
+        scaled ? ints_add(sum[i], ints_mul(part[i], factor)) : part[i];
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 KERN_INLINE void dot_pairs(int rows, int n, int depth, const uint8_t (*w)[64], const char *const *q,
@@ -100,9 +117,13 @@ KERN_INLINE void dot_pairs(int rows, int n, int depth, const uint8_t (*w)[64], c
     }
 }
 
-KERN_INLINE void dot(bool scaled, int groups, int rows, int n, int depth,
+KERN_INLINE void dot(bool scaled, bool words, int groups, int rows, int n, int depth,
                      const uint8_t (*const *w)[64], const char *const *q, ints factor,
                      ints (*sum)[MAX_ROWS]) {
-    (void)scaled; /* factors of one come free */
-    KERN_UNROLL for (int g = 0; g < groups; g++) dot_pairs(rows, n, depth, w[g], q, factor, sum[g]);
+    KERN_UNROLL for (int g = 0; g < groups; g++) {
+        if (words)
+            dot_words(scaled, rows, n, w[g], q, factor, sum[g]);
+        else /* factors of one come free */
+            dot_pairs(rows, n, depth, w[g], q, factor, sum[g]);
+    }
 }

@@ -8,6 +8,7 @@
  *   pair(a, b)                       the low halves of a and b as int16 2j and 2j+1
  *   add, mul, max, greatest, sum     int32
  *   add_bytes(sum, w, q)             adds w[2j]·q[2j] + w[2j+1]·q[2j+1] to int16 j; w unsigned
+ *   add_words(sum, a, b)             multiply_pairs, added to sum; x86-64 only
  *   multiply_pairs(a, b)             int32 j = a[2j]·b[2j] + a[2j+1]·b[2j+1] of int16
  *   float, round, magnitude          from and to lanes: exact; to nearest even; bits without sign
  *   store_bytes                      sixteen int32 within ±127 as int8

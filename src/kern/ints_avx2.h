@@ -80,6 +80,12 @@ static inline ints ints_add_bytes(ints sum, ints w, ints q) {
     __asm__("" : "+x"(to.lo), "+x"(to.hi));
     return to;
 }
+static inline ints ints_add_words(ints sum, ints w, ints q) {
+    ints to = {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(w.lo, q.lo)),
+               _mm256_add_epi32(sum.hi, _mm256_madd_epi16(w.hi, q.hi))};
+    __asm__("" : "+x"(to.lo), "+x"(to.hi));
+    return to;
+}
 static inline ints ints_multiply_pairs(ints a, ints b) {
     return (ints){_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};
 }

@@ -64,6 +64,9 @@ static inline int32_t ints_sum(ints x) {
 static inline ints ints_add_bytes(ints sum, ints w, ints q) {
     return _mm512_add_epi16(sum, _mm512_maddubs_epi16(w, q));
 }
+static inline ints ints_add_words(ints sum, ints w, ints q) {
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(w, q));
+}
 static inline ints ints_multiply_pairs(ints a, ints b) {
     return _mm512_madd_epi16(a, b);
 }
