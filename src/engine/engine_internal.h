@@ -401,7 +401,7 @@ enum {
     ENGINE_PROBE_AGAIN = 16, /* each once in so many steps */
 };
 #define ENGINE_MAX_PAUSE 0.15  /* seconds; */
-#define ENGINE_PAUSE_SHARE 0.8 /* of it is planned for: no two steps take the same time */
+#define ENGINE_PAUSE_SHARE 0.7 /* of it is planned for: no two steps take the same time */
 
 struct engine {
     model *model;
