@@ -90,6 +90,21 @@ static inline ints ints_multiply_pairs(ints a, ints b) {
     return a;
 }
 
+static inline ints ints_even_bytes(bool is_signed, ints x) {
+    LANES_EACH {
+        int16x8_t left = vshlq_n_s16(vreinterpretq_s16_s32(x.v[i]), 8);
+        x.v[i] = is_signed ? vreinterpretq_s32_s16(vshrq_n_s16(left, 8))
+                           : vreinterpretq_s32_u16(vshrq_n_u16(vreinterpretq_u16_s16(left), 8));
+    }
+    return x;
+}
+static inline ints ints_odd_bytes(bool is_signed, ints x) {
+    LANES_EACH x.v[i] = is_signed
+                            ? vreinterpretq_s32_s16(vshrq_n_s16(vreinterpretq_s16_s32(x.v[i]), 8))
+                            : vreinterpretq_s32_u16(vshrq_n_u16(vreinterpretq_u16_s32(x.v[i]), 8));
+    return x;
+}
+
 static inline lanes ints_float(ints x) {
     lanes y;
     LANES_EACH y.v[i] = vcvtq_f32_s32(x.v[i]);

@@ -17,9 +17,11 @@ enum { PAGE = 128 << 10, LEAST = 8 << 20, MOST = 32 << 20, LONGEST = 2000 };
 
 static bed b;
 
+/* Pauses may be long: steps must not depend on how fast the machine is. */
 static void open_bed(size_t limit) {
-    bed_open_wide(&b, (engine_opts){.cache_limit = limit, .cache_least = LEAST, .cache_most = MOST},
-                  PAGE);
+    engine_opts opts = {
+        .cache_limit = limit, .cache_least = LEAST, .cache_most = MOST, .max_pause = 1000};
+    bed_open_wide(&b, opts, PAGE);
 }
 
 /* The numbers of a step in which the limit was this one. */
