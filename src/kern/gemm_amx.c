@@ -184,12 +184,8 @@ typedef struct strip {
     const uint8_t *next[PAIR]; /* as many quants of the groups to come, to fetch; or NULL */
 } strip;
 
-/* Fetches as many quants of a group to come as vector-of-32 b has: memory would rest while sums are
- * formed. */
 static inline void fetch_next(const strip *s, int g, int b) {
-    if (s->next[g])
-        for (int v = 0; v < s->l->bits; v++)
-            __builtin_prefetch(s->next[g] + 64 * (size_t)(b * s->l->bits + v), 0, 2);
+    if (s->next[g]) kern_fetch_quants(s->l, s->next[g], b);
 }
 
 /* ---- blocks of 32 ---- */
@@ -399,7 +395,7 @@ static void multiply_groups(const kern_mat *w, int group, int n_groups, const ch
     _Alignas(64) accumulators acc[MAX_TILES][PAIR];
     memset(acc, 0, (size_t)n_tiles * sizeof *acc);
     kern_group groups[PAIR] = {kern_group_of(w, group), kern_group_of(w, group + n_groups - 1)};
-    const size_t to_next = (size_t)(n_groups * n_blocks) * (l->quant_size + l->scale_size);
+    const size_t to_next = kern_mat_size(w->type, n_groups * KERN_GROUP, w->k);
     for (int i = 0; i < n_strips; i++) {
         int b = n_blocks * i / n_strips, n = n_blocks * (i + 1) / n_strips - b;
         for (int g = 0; g < n_groups; g++) (large ? fill_256 : fill_32)(l, &p[g], &groups[g], b, n);

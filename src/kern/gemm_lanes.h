@@ -82,11 +82,8 @@ KERN_INLINE void widen(bool is_signed, ints x, void *to) {
     ints_store((char *)to + 64, ints_odd_bytes(is_signed, x));
 }
 
-/* Fetches as many quants of the groups to come as vector-of-32 b has. */
 static inline void fetch_next(const strip *s, int b) {
-    const size_t size = 64 * (size_t)s->l->bits;
-    for (int g = 0; s->next[0] && g < s->n_groups; g++)
-        for (size_t i = 0; i < size; i += 64) fetch_few(s->next[g] + (size_t)b * size + i);
+    for (int g = 0; s->next[0] && g < s->n_groups; g++) kern_fetch_quants(s->l, s->next[g], b);
 }
 
 /* ---- float types ----------------------------------------------------------------------------- */
@@ -533,8 +530,7 @@ static void run_groups(const kern_tile *t) {
     const kern_layout *l = kern_layout_of(t->type);
     const int per_block = l->block / 32, n = t->g[0].n_blocks * per_block;
     const size_t act_size = l->block == 32 ? sizeof(kern_act) : sizeof(kern_act256);
-    const size_t to_next =
-        (size_t)(t->n_groups * t->g[0].n_blocks) * (l->quant_size + l->scale_size);
+    const size_t to_next = kern_mat_size(t->type, t->n_groups * KERN_GROUP, t->k);
     panel p[GROUPS];
     _Alignas(64) float acc[PANEL_ROWS][GROUPS][LANES];
     memset(acc, 0, (size_t)t->rows * sizeof *acc);

@@ -112,6 +112,13 @@ typedef struct kern_group {
 } kern_group;
 kern_group kern_group_of(const kern_mat *m, int group);
 
+/* Fetches quants of a group that comes later, those of vector-of-32 b, while sums are formed and
+ * memory would rest: to the second level, since the first has room for too few lines under way. */
+static inline void kern_fetch_quants(const kern_layout *l, const uint8_t *quants, int b) {
+    for (int v = 0; v < l->bits; v++)
+        __builtin_prefetch(quants + 64 * (size_t)(b * l->bits + v), 0, 2);
+}
+
 /* The scales of one lane's block, and the numbers of 32 of its k: what the scalar code works on. */
 typedef struct kern_scales {
     float d, min;
