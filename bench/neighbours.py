@@ -37,7 +37,7 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--save", help="a name: the figures go to bench/results/NAME.json")
     a = p.parse_args()
-    a.depth, a.kv, a.isa = 0, "f16", None
+    a.depth, a.batch, a.kv, a.isa = 0, None, "f16", None
     sides = [compare.ours] + ([compare.theirs] if a.peer else [])
     cases = [0] + [int(n) for n in a.spinning.split(",")]
     shares = {}
@@ -49,8 +49,7 @@ def main():
                 with Neighbours(n):
                     found = side(a, a.model)
                 quiet = quiet or found
-                found.pop("read", None)
-                for what in found if n else ():
+                for what in ("prefill", "decode") if n else ():
                     shares.setdefault((side.__name__, n, what), []).append(found[what] / quiet[what])
     for (side, n, what), values in shares.items():
         print(f"{'incipit' if side == 'ours' else 'llama.cpp':10}{n} spinning  {what:9}"

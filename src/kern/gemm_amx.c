@@ -177,15 +177,17 @@ static void configure_tiles(int k) {
 typedef struct strip {
     const kern_layout *l;
     const panel *p;
-    int n; /* blocks */
+    int first, n; /* blocks */
     const int8_t *q;
     const char *a; /* the first row's kern_act or kern_act256 of the first block */
     size_t act_stride;
-    const uint8_t *next[PAIR]; /* as many quants of the groups to come, to fetch; or NULL */
+    const uint8_t *next[PAIR]; /* groups to come, to fetch; or NULL */
 } strip;
 
 static inline void fetch_next(const strip *s, int g, int b) {
-    if (s->next[g]) kern_fetch_quants(s->l, s->next[g], b);
+    const int per_block = s->l->block / 32;
+    for (int i = 0; s->next[g] && i < per_block; i++)
+        kern_fetch_share(s->l, s->next[g], (s->first + b) * per_block + i);
 }
 
 /* ---- blocks of 32 ---- */
@@ -330,7 +332,7 @@ KERN_INLINE void chain_256(bool narrow, int n_mins, const strip *s, int g, sums 
     const panel *p = &s->p[g];
     for (int b = 0; b < s->n; b++) {
         __m512 d = _mm512_load_ps(p->d[b]), min = n_mins ? _mm512_load_ps(p->min[b]) : d;
-        for (int i = 0; i < 8; i++) fetch_next(s, g, 8 * b + i);
+        fetch_next(s, g, b);
         for (int i = 0; i < ROWS; i++) {
             const kern_act256 *a = (const kern_act256 *)(s->a + (size_t)i * s->act_stride) + b;
             __m512i x = _mm512_load_si512(sum[b][0][i]);
@@ -406,9 +408,8 @@ static void multiply_groups(const kern_mat *w, int group, int n_groups, const ch
                 fetch_out(out + (size_t)(t * ROWS) * out_stride + group * KERN_GROUP, out_stride);
             const char *a = large ? (const char *)(kern_act_blocks256(row, w->k) + b)
                                   : (const char *)(kern_act_blocks(row, w->k) + b);
-            strip s = {l, p, n, (const int8_t *)row + b * l->block, a, act_stride, {0}};
-            for (int g = 0; t == 0 && g < n_groups; g++)
-                s.next[g] = groups[g].quants + (size_t)b * l->quant_size + to_next;
+            strip s = {l, p, b, n, (const int8_t *)row + b * l->block, a, act_stride, {0}};
+            for (int g = 0; t == 0 && g < n_groups; g++) s.next[g] = groups[g].quants + to_next;
             (large ? run_strip_256 : run_strip_32)(&s, n_groups, acc[t]);
         }
     }

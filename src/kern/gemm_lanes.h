@@ -16,7 +16,7 @@
  *
  * A group passes in strips of up to STRIP blocks of 32, two in half as long ones: its quants become
  * bytes in a panel, which stays in L1 while the tiles of rows pass, and so do their partial sums;
- * meanwhile the quants of the next group are fetched. Of FEW_ROWS rows memory is the limit, which
+ * meanwhile the next group is fetched. Of FEW_ROWS rows memory is the limit, which
  * must not rest even while a panel is filled: their blocks of 32 pass through registers.
  *
  * Without VNNI a product of bytes saturates beyond int16; depth says how many vectors may be summed
@@ -34,7 +34,7 @@ enum {
     FEW_ROWS = 2,
     GROUPS = ROWS_PAIR ? 2 : 1
 };
-enum { FEW_AHEAD = 4096, FEW_SCALES_AHEAD = 512 }; /* bytes, to fetch weights */
+enum { FEW_AHEAD = 16384 }; /* bytes, to fetch weights */
 
 /* To the second level: the first one has room for too few lines under way. */
 static inline void fetch_few(const uint8_t *p) {
@@ -57,7 +57,7 @@ typedef struct strip {
     const char *act;
     size_t act_stride, at, scales_at; /* within a row: the strip's first number, first scales */
     size_t excess;                    /* within a kern_act: -offset · Σq */
-    const uint8_t *next[GROUPS];      /* as many quants of groups to come, to fetch; or NULL */
+    const uint8_t *next[GROUPS];      /* groups to come, to fetch; or NULL */
     float (*acc)[GROUPS][LANES];
 } strip;
 
@@ -83,7 +83,8 @@ KERN_INLINE void widen(bool is_signed, ints x, void *to) {
 }
 
 static inline void fetch_next(const strip *s, int b) {
-    for (int g = 0; s->next[0] && g < s->n_groups; g++) kern_fetch_quants(s->l, s->next[g], b);
+    for (int g = 0; s->next[0] && g < s->n_groups; g++)
+        kern_fetch_share(s->l, s->next[g], (int)(s->at / 32) + b);
 }
 
 /* ---- float types ----------------------------------------------------------------------------- */
@@ -474,7 +475,7 @@ static int depth_of(const kern_layout *l, int rows) {
 /* One group of blocks of 32 against FEW_ROWS or fewer. */
 KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
                          const kern_layout *l, const kern_tile *t) {
-    const uint8_t *quants = t->g[0].quants, *scales = t->g[0].scales;
+    const uint8_t *quants = t->g[0].quants, *scales = t->g[0].scales, *ahead = quants + FEW_AHEAD;
     const strip s = {.l = l,
                      .depth = depth_of(l, rows),
                      .act = t->act,
@@ -486,8 +487,8 @@ KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
     for (int b = 0; b < t->g[0].n_blocks; b++, quants += 64 * bits, scales += l->scale_size) {
         _Alignas(64) uint8_t bytes[8][64];
         const uint8_t(*w)[64] = bytes;
-        KERN_UNROLL for (int v = 0; v < bits; v++) fetch_few(quants + 64 * v + FEW_AHEAD);
-        fetch_few(scales + FEW_SCALES_AHEAD);
+        KERN_UNROLL for (int v = 0; v <= bits; v++) fetch_few(ahead + 64 * v);
+        ahead += 64 * bits + (has_min ? 64 : 32);
         unpack_block(bits, table, false, quants, bytes);
         lanes d = load_d(l, scales), min = has_min ? load_min(scales) : d;
         add_block_32(has_min, false, 1, rows, &s, b, &w, &d, &min, acc);
@@ -550,7 +551,7 @@ static void run_groups(const kern_tile *t) {
         s.scales_at = (size_t)t->k + (size_t)(b / per_block) * act_size;
         for (int g = 0; g < t->n_groups; g++) {
             fill_panel(l, words, &t->g[g], b, s.n, &p[g]);
-            s.next[g] = t->g[g].quants + (size_t)b * 64 * (size_t)l->bits + to_next;
+            s.next[g] = t->g[g].quants + to_next;
         }
         if (b + s.n == n) /* the outputs may be far away */
             for (int i = 0; i < t->rows; i++)

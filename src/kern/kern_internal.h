@@ -112,11 +112,17 @@ typedef struct kern_group {
 } kern_group;
 kern_group kern_group_of(const kern_mat *m, int group);
 
-/* Fetches quants of a group that comes later, those of vector-of-32 b, while sums are formed and
- * memory would rest: to the second level, since the first has room for too few lines under way. */
-static inline void kern_fetch_quants(const kern_layout *l, const uint8_t *quants, int b) {
-    for (int v = 0; v < l->bits; v++)
-        __builtin_prefetch(quants + 64 * (size_t)(b * l->bits + v), 0, 2);
+/* The bytes of a group, quants and then scales, for each 32 of k. */
+static inline size_t kern_share(const kern_layout *l) {
+    return 64 * (size_t)l->bits + l->scale_size * 32 / (size_t)l->block;
+}
+
+/* Fetches the share number b of a group that comes later, while sums are formed and memory would
+ * rest: to the second level, since the first has room for too few lines under way. */
+static inline void kern_fetch_share(const kern_layout *l, const uint8_t *group, int b) {
+    const size_t share = kern_share(l), end = (size_t)(b + 1) * share;
+    for (size_t at = ((size_t)b * share + 63) / 64 * 64; at < end; at += 64)
+        __builtin_prefetch(group + at, 0, 2);
 }
 
 /* The scales of one lane's block, and the numbers of 32 of its k: what the scalar code works on. */
