@@ -404,7 +404,7 @@ struct product {
     int n_rows;
     bool add;
     bool fine;      /* rows of act come in pairs, whose results are added; without add */
-    int first_tile; /* product_run's own */
+    int first_unit; /* product_run's own */
 };
 void product_run(const pass *p, product *list, int n); /* as one loop */
 void product_run_one(const pass *p, const linear *l, float *out, size_t out_stride, int n_rows,

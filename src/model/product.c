@@ -2,22 +2,34 @@
  * loop. An input row stands in every form that the matrices which take it need (kern_form). */
 #include "model_internal.h"
 
-enum { GEMM_ROWS = 128, TILES_PER_THREAD = 6 };
+enum { GEMM_ROWS = 128 };
+enum { SMALL_TILES = 6 }; /* of a thread's share */
+enum { LARGE_TILE = 4 };  /* small ones */
 enum { FINE_ROWS = 32, FINE_GROUPS = 8, FINE_OUTPUTS = FINE_GROUPS * KERN_GROUP };
 
+/* Products stand one after the other in units: a row group times a tile of rows. In a product,
+ * `groups` row groups take turns with the tiles of rows. Each thread gets a large tile, whose
+ * weights it can fetch ahead, and what is left goes in small ones to whoever has time. */
 typedef struct product_loop {
     const pass *p;
     const product *list;
-    int n;
-    int groups; /* row groups of a tile */
+    int n, n_units;
+    int groups;  /* units of a small tile */
+    int n_large; /* tiles, which come first */
 } product_loop;
 
 static int row_tiles(const product *pr) {
     return (pr->n_rows + GEMM_ROWS - 1) / GEMM_ROWS;
 }
 
-static int group_tiles(const product *pr, int groups) {
-    return (kern_n_groups(pr->w->n) + groups - 1) / groups;
+static int units_of(const product *pr, int groups) {
+    int n = kern_n_groups(pr->w->n), rows = row_tiles(pr);
+    return rows == 1 ? n : (n + groups - 1) / groups * groups * rows;
+}
+
+static int first_unit(const product_loop *l, int tile) {
+    int64_t small = tile + (int64_t)MIN(tile, l->n_large) * (LARGE_TILE - 1);
+    return (int)MIN(small * l->groups, l->n_units);
 }
 
 /* Rows [row, row + n) of a fine product: both halves of an input go through the weights together,
@@ -43,20 +55,8 @@ static void run_fine_tile(const pass *p, const product *pr, int row0, int group0
                      MIN(FINE_GROUPS, group1 - group), both);
 }
 
-static void run_tile(void *arg, int tile, int thread) {
-    const product_loop *l = arg;
-    int low = 0, high = l->n - 1; /* the last product that begins at or before the tile */
-    while (low < high) {
-        int mid = (low + high + 1) / 2;
-        if (l->list[mid].first_tile <= tile)
-            low = mid;
-        else
-            high = mid - 1;
-    }
-    const product *pr = &l->list[low];
-    int at = tile - pr->first_tile, row0 = at % row_tiles(pr) * GEMM_ROWS;
-    int group0 = at / row_tiles(pr) * l->groups;
-    int group1 = MIN(group0 + l->groups, kern_n_groups(pr->w->n));
+static void run_groups(const product_loop *l, const product *pr, int row0, int group0, int group1,
+                       int thread) {
     if (pr->fine) {
         void *both = l->p->m->s.thread + (size_t)thread * l->p->m->widths.thread;
         run_fine_tile(l->p, pr, row0, group0, group1, both);
@@ -67,16 +67,50 @@ static void run_tile(void *arg, int tile, int thread) {
                        pr->out_stride, pr->add, group0, group1);
 }
 
+/* Units [at, end) of a product. */
+static void run_units(const product_loop *l, const product *pr, int at, int end, int thread) {
+    const int rows = row_tiles(pr), n_groups = kern_n_groups(pr->w->n);
+    while (at < end) {
+        int turn = at / l->groups, group = turn / rows * l->groups + at % l->groups;
+        int n = rows == 1 ? end - at : MIN(end - at, l->groups - at % l->groups);
+        if (group < n_groups)
+            run_groups(l, pr, turn % rows * GEMM_ROWS, group, MIN(group + n, n_groups), thread);
+        at += n;
+    }
+}
+
+static void run_tile(void *arg, int tile, int thread) {
+    const product_loop *l = arg;
+    int at = first_unit(l, tile), end = first_unit(l, tile + 1);
+    int low = 0, high = l->n - 1; /* the last product that begins at or before `at` */
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (l->list[mid].first_unit <= at)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    for (; at < end; low++) {
+        int next = low + 1 < l->n ? l->list[low + 1].first_unit : l->n_units;
+        int first = l->list[low].first_unit, until = MIN(end, next);
+        run_units(l, &l->list[low], at - first, until - first, thread);
+        at = until;
+    }
+}
+
 void product_run(const pass *p, product *list, int n) {
-    product_loop l = {p, list, n, 1};
-    int work = 0, tiles = 0, wanted = pool_threads(p->m->pool) * TILES_PER_THREAD;
+    product_loop l = {.p = p, .list = list, .n = n, .n_large = pool_threads(p->m->pool)};
+    int work = 0, wanted = l.n_large * SMALL_TILES;
     for (int i = 0; i < n; i++) work += kern_n_groups(list[i].w->n) * row_tiles(&list[i]);
     l.groups = MAX(2, (work + wanted - 1) / wanted);
     l.groups += l.groups % 2; /* kernels take two at once */
     for (int i = 0; i < n; i++) {
-        list[i].first_tile = tiles;
-        tiles += group_tiles(&list[i], l.groups) * row_tiles(&list[i]);
+        list[i].first_unit = l.n_units;
+        l.n_units += units_of(&list[i], l.groups);
     }
+    int small = (l.n_units + l.groups - 1) / l.groups, in_large = l.n_large * LARGE_TILE;
+    int tiles =
+        small > in_large ? small - in_large + l.n_large : (small + LARGE_TILE - 1) / LARGE_TILE;
     pool_run(p->m->pool, tiles, run_tile, &l);
     if (p->adapted) adapter_run(p, list, n);
 }
