@@ -23,13 +23,15 @@
  * before they must widen: 8·2·15·127 = 30,480 for quants of four bits, 4·2·31·127 = 31,496 for
  * five, 2·2·63·127 = 32,004 for six; 0: bytes must be split into two nibbles. From
  * WORD_ROWS rows on, depth 1, they become int16 instead, words, in the panel, and so do the numbers
- * of a tile's rows: as many operations, but half of them additions, and none to split bytes. */
+ * of the rows, once for WORD_GROUPS groups: as many operations, but half of them additions, and
+ * none to split bytes. */
 #include "ints.h"
 
 enum {
     STRIP = 24,
     WORD_STRIP = 16,
     WORD_ROWS = 5,
+    WORD_GROUPS = KERN_TILE_GROUPS,
     PANEL_ROWS = 128,
     FEW_ROWS = 2,
     GROUPS = ROWS_PAIR ? 2 : 1
@@ -53,17 +55,13 @@ typedef struct strip {
     const panel *p;
     const kern_layout *l;
     int n_groups, n, depth;
-    char (*words)[64 * WORD_STRIP]; /* the tile's numbers */
+    const char (*words)[64 * WORD_STRIP]; /* the numbers of the rows, if the panel has words */
     const char *act;
     size_t act_stride, at, scales_at; /* within a row: the strip's first number, first scales */
     size_t excess;                    /* within a kern_act: -offset · Σq */
     const uint8_t *next[GROUPS];      /* groups to come, to fetch; or NULL */
     float (*acc)[GROUPS][LANES];
 } strip;
-
-static inline bool has_words(const strip *s) {
-    return WORDS && s->depth == 1;
-}
 
 /* Vector v of a panel, which is two of words. */
 static inline const uint8_t (*vector_of(bool words, const panel *p, int v))[64] {
@@ -362,13 +360,11 @@ KERN_INLINE void run_tile_32(int groups, int rows, const strip *s) {
         chain_32(false, false, groups, rows, s);
 }
 
-KERN_INLINE void run_tile_256(int rows, const strip *s) {
-    s->l->n_sub == 8 ? chain_256(false, 8, rows, s) : chain_256(false, 16, rows, s);
-}
-
-KERN_INLINE void run_tile(int rows, const strip *s) {
+KERN_INLINE void run_tile(bool words, int rows, const strip *s) {
     if (s->l->block == 256)
-        run_tile_256(rows, s);
+        s->l->n_sub == 8 ? chain_256(words, 8, rows, s) : chain_256(words, 16, rows, s);
+    else if (words)
+        chain_32(false, true, 1, rows, s);
     else if (GROUPS == 1 || s->n_groups == 1)
         run_tile_32(1, rows, s);
     else
@@ -378,7 +374,7 @@ KERN_INLINE void run_tile(int rows, const strip *s) {
 /* As many rows as registers hold. */
 static void run_whole_tile(const strip *s) {
     if (s->l->block == 256)
-        run_tile_256(MAX_ROWS, s);
+        run_tile(false, MAX_ROWS, s);
     else if (GROUPS == 1 || s->n_groups == 1)
         run_tile_32(1, ROWS_32, s);
     else
@@ -391,72 +387,39 @@ static int tile_rows(int left, int most) {
     return rows == most || rows <= 4 ? rows : 4;
 }
 
-static void widen_numbers(int rows, const strip *s) {
-    for (int i = 0; i < rows; i++) {
-        const char *q = s->act + (size_t)i * s->act_stride + s->at;
-        for (int k = 0; k < 32 * s->n; k += 64) widen(true, ints_load(q + k), s->words[i] + 2 * k);
-    }
-}
-
-KERN_INLINE void run_words(int rows, const strip *s) {
-    if (s->l->block == 32)
-        chain_32(false, true, 1, rows, s);
-    else
-        s->l->n_sub == 8 ? chain_256(true, 8, rows, s) : chain_256(true, 16, rows, s);
-}
-
-/* Not inlined: run_strip() would get too large for good code. */
-__attribute__((noinline)) static void run_word_tile(int rows, const strip *s) {
-    widen_numbers(rows, s);
-    switch (rows) {
-    case 1:
-        run_words(1, s);
-        break;
-    case 2:
-        run_words(2, s);
-        break;
-    case 3:
-        run_words(3, s);
-        break;
-    case 4:
-        run_words(4, s);
-        break;
-    default:
-        run_words(MAX_ROWS, s);
+KERN_INLINE void run_tiles(bool words, int most, strip *s, int rows) {
+    for (int step = 0; rows > 0; rows -= step) {
+        step = tile_rows(rows, most);
+        switch (step) {
+        case 1:
+            run_tile(words, 1, s);
+            break;
+        case 2:
+            run_tile(words, 2, s);
+            break;
+        case 3:
+            run_tile(words, 3, s);
+            break;
+        case 4:
+            run_tile(words, 4, s);
+            break;
+        default:
+            words ? run_tile(true, MAX_ROWS, s) : run_whole_tile(s);
+        }
+        s->act += (size_t)step * s->act_stride;
+        s->words += step;
+        s->acc += step;
+        s->next[0] = NULL;
     }
 }
 
 static void run_strip(strip s, int rows) {
-    const int most = s.l->block == 256 || has_words(&s) ? MAX_ROWS
-                     : s.n_groups == 1                  ? ROWS_32
-                                                        : ROWS_PAIR;
-    _Alignas(64) char words[MAX_ROWS][64 * WORD_STRIP];
-    s.words = words;
-    for (int step = 0; rows > 0; rows -= step) {
-        step = tile_rows(rows, most);
-        switch (has_words(&s) ? 0 : step) {
-        case 0:
-            run_word_tile(step, &s);
-            break;
-        case 1:
-            run_tile(1, &s);
-            break;
-        case 2:
-            run_tile(2, &s);
-            break;
-        case 3:
-            run_tile(3, &s);
-            break;
-        case 4:
-            run_tile(4, &s);
-            break;
-        default:
-            run_whole_tile(&s);
-        }
-        s.act += (size_t)step * s.act_stride;
-        s.acc += step;
-        s.next[0] = NULL;
-    }
+    int most = s.l->block == 256 ? MAX_ROWS : s.n_groups == 1 ? ROWS_32 : ROWS_PAIR;
+    run_tiles(false, most, &s, rows);
+}
+
+static void run_word_strip(strip s, int rows) {
+    run_tiles(true, MAX_ROWS, &s, rows);
 }
 
 static size_t excess_of_act(const kern_layout *l) {
@@ -526,36 +489,50 @@ static void fill_panel(const kern_layout *l, bool words, const kern_group *g, in
     per_block == 1 ? fill_scales_32(l, scales, n, p) : fill_scales_256(l, words, scales, n / 8, p);
 }
 
+static void widen_rows(int rows, const strip *s, char (*words)[64 * WORD_STRIP]) {
+    for (int i = 0; i < rows; i++) {
+        const char *q = s->act + (size_t)i * s->act_stride + s->at;
+        for (int k = 0; k < 32 * s->n; k += 64) widen(true, ints_load(q + k), words[i] + 2 * k);
+    }
+}
+
+static strip first_strip(const kern_layout *l, const kern_tile *t, const panel *p) {
+    return (strip){.p = p,
+                   .l = l,
+                   .n_groups = t->n_groups,
+                   .depth = depth_of(l, t->rows),
+                   .act = t->act,
+                   .act_stride = t->act_stride,
+                   .excess = excess_of_act(l)};
+}
+
+/* The strip from block b of 32 on, of `most` at most; false behind the last. */
+static bool set_strip(const kern_tile *t, int b, int most, strip *s) {
+    const int per_block = s->l->block / 32, left = t->g[0].n_blocks * per_block - b;
+    const size_t act_size = s->l->block == 32 ? sizeof(kern_act) : sizeof(kern_act256);
+    if (left <= 0) return false;
+    s->n = left < most ? left : most;
+    s->at = (size_t)b * 32;
+    s->scales_at = (size_t)t->k + (size_t)(b / per_block) * act_size;
+    for (int i = 0; s->n == left && i < t->rows; i++) /* the outputs may be far away */
+        __builtin_prefetch(t->out + (size_t)i * t->out_stride, 1);
+    return true;
+}
+
 /* One group or, of blocks of 32, GROUPS against up to PANEL_ROWS rows. */
 static void run_groups(const kern_tile *t) {
     const kern_layout *l = kern_layout_of(t->type);
-    const int per_block = l->block / 32, n = t->g[0].n_blocks * per_block;
-    const size_t act_size = l->block == 32 ? sizeof(kern_act) : sizeof(kern_act256);
     const size_t to_next = kern_mat_size(t->type, t->n_groups * KERN_GROUP, t->k);
     panel p[GROUPS];
     _Alignas(64) float acc[PANEL_ROWS][GROUPS][LANES];
     memset(acc, 0, (size_t)t->rows * sizeof *acc);
-    strip s = {.p = p,
-               .l = l,
-               .n_groups = t->n_groups,
-               .depth = depth_of(l, t->rows),
-               .act = t->act,
-               .act_stride = t->act_stride,
-               .excess = excess_of_act(l),
-               .acc = acc};
-    const bool words = has_words(&s);
-    const int most = words ? WORD_STRIP : STRIP / t->n_groups;
-    for (int b = 0; b < n; b += s.n) {
-        s.n = n - b < most ? n - b : most;
-        s.at = (size_t)b * 32;
-        s.scales_at = (size_t)t->k + (size_t)(b / per_block) * act_size;
+    strip s = first_strip(l, t, p);
+    s.acc = acc;
+    for (int b = 0; set_strip(t, b, STRIP / t->n_groups, &s); b += s.n) {
         for (int g = 0; g < t->n_groups; g++) {
-            fill_panel(l, words, &t->g[g], b, s.n, &p[g]);
+            fill_panel(l, false, &t->g[g], b, s.n, &p[g]);
             s.next[g] = t->g[g].quants + to_next;
         }
-        if (b + s.n == n) /* the outputs may be far away */
-            for (int i = 0; i < t->rows; i++)
-                __builtin_prefetch(t->out + (size_t)i * t->out_stride, 1);
         run_strip(s, t->rows);
     }
     for (int i = 0; i < t->rows; i++)
@@ -564,13 +541,41 @@ static void run_groups(const kern_tile *t) {
                        t->g[g].n_lanes, t->add);
 }
 
+/* WORD_GROUPS or fewer, one after the other, against up to PANEL_ROWS rows. */
+static void run_word_groups(const kern_tile *t) {
+    const kern_layout *l = kern_layout_of(t->type);
+    const size_t to_next = kern_mat_size(t->type, t->n_groups * KERN_GROUP, t->k);
+    panel p;
+    _Alignas(64) float acc[WORD_GROUPS][PANEL_ROWS][GROUPS][LANES];
+    _Alignas(64) char words[PANEL_ROWS][64 * WORD_STRIP];
+    for (int g = 0; g < t->n_groups; g++) memset(acc[g], 0, (size_t)t->rows * sizeof *acc[g]);
+    strip s = first_strip(l, t, &p);
+    s.words = words;
+    for (int b = 0; set_strip(t, b, WORD_STRIP, &s); b += s.n) {
+        widen_rows(t->rows, &s, words);
+        for (int g = 0; g < t->n_groups; g++) {
+            fill_panel(l, true, &t->g[g], b, s.n, &p);
+            s.next[0] = t->g[g].quants + to_next;
+            s.n_groups = 1;
+            s.acc = acc[g];
+            run_word_strip(s, t->rows);
+        }
+    }
+    for (int i = 0; i < t->rows; i++)
+        for (int g = 0; g < t->n_groups; g++)
+            store_sums(t->out + (size_t)i * t->out_stride + g * LANES, lanes_load(acc[g][i][0]),
+                       t->g[g].n_lanes, t->add);
+}
+
 static void gemm(KERN_GEMM_ARGS) {
-    const int block = kern_layout_of(w->type)->block;
-    int rows = PANEL_ROWS, groups = block == 32 && m > ROWS_32 ? GROUPS : 1;
+    const kern_layout *l = kern_layout_of(w->type);
+    int rows = PANEL_ROWS, groups = l->block == 32 && m > ROWS_32 ? GROUPS : 1;
     void (*run)(const kern_tile *t) = run_groups;
-    if (block == 1)
+    if (l->block == 1)
         rows = MAX_FLOAT_ROWS, run = run_float_tile;
-    else if (block == 32 && m <= FEW_ROWS)
+    else if (l->block == 32 && m <= FEW_ROWS)
         run = run_few_tile;
+    else if (WORDS && depth_of(l, m) == 1)
+        groups = WORD_GROUPS, run = run_word_groups;
     kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, rows, groups, run);
 }

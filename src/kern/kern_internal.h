@@ -167,10 +167,11 @@ void kern_gemm_init(kern *k);   /* gemm_ref.c: act_row, gemm */
 void kern_vector_init(kern *k); /* vector_ref.c: norms, rope, elementwise, argmax */
 void kern_attend_init(kern *k); /* attend_ref.c: kv_put, kv_copy, attend, attend_fold */
 
-/* A product cut into tiles: up to some activation rows against one group, or two. */
+/* A product cut into tiles: up to some activation rows against one group or a few. */
+enum { KERN_TILE_GROUPS = 8 };
 typedef struct kern_tile {
     enum kern_type type;
-    kern_group g[2];
+    kern_group g[KERN_TILE_GROUPS];
     int n_groups, k, rows;
     const char *act;
     size_t act_stride;
