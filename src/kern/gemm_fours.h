@@ -2,7 +2,7 @@
  * sum[g][row] the four products of w[g] with the four bytes at q. See gemm_lanes.h. */
 #include "ints.h"
 
-enum { WORDS = 0 };
+enum { PAIRS = 0 };
 
 static inline ints factor_of(ints sub) {
     return sub;
@@ -12,7 +12,7 @@ static inline void store_block(const ints w[8], uint8_t (*to)[64]) {
     KERN_UNROLL for (int v = 0; v < 8; v++) ints_store(to[v], w[v]);
 }
 
-KERN_INLINE void dot(bool scaled, bool words, int groups, int rows, int n, int depth,
+KERN_INLINE void dot(bool scaled, int depth, int groups, int rows, int n,
                      const uint8_t (*const *w)[64], const char *const *q, ints factor,
                      ints (*sum)[MAX_ROWS]) {
     ints part[2][MAX_ROWS];

@@ -9,7 +9,7 @@
 
 enum { MAX_ROWS = 4, ROWS_32 = 4, ROWS_PAIR = 0, MAX_FLOAT_ROWS = 6, BIAS = 0 };
 
-enum { WORDS = 0 };
+enum { PAIRS = 0 };
 
 static inline ints factor_of(ints sub) {
     return sub;
@@ -58,7 +58,7 @@ KERN_INLINE void dot_group(bool scaled, int rows, int n, const uint8_t (*w)[64],
     }
 }
 
-KERN_INLINE void dot(bool scaled, bool words, int groups, int rows, int n, int depth,
+KERN_INLINE void dot(bool scaled, int depth, int groups, int rows, int n,
                      const uint8_t (*const *w)[64], const char *const *q, ints factor,
                      ints (*sum)[MAX_ROWS]) {
     KERN_UNROLL for (int g = 0; g < groups; g++)

@@ -5,26 +5,27 @@
  *   ROWS_32                              of blocks of 32, whose chains need more registers
  *   ROWS_PAIR                            of blocks of 32 where two groups share what is loaded of a
  *                                        row; 0 if none do
- *   dot(scaled, words, groups, rows, n, depth, w, q, factor, sum)
+ *   dot(scaled, depth, groups, rows, n, w, q, factor, sum)
  *       adds to sum[g][i], for each of a tile's groups and rows, the products of n of the vectors
  *       w[g] with q[i], scaled: times the lanes' sub-scales
  *   factor_of(sub)                       sub-scales, int32, in the form that dot takes
  *   store_block(w, to)                   eight vectors of 32 k, in the order that dot takes them
- *   WORDS                                1 if dot may be told to take words, below; else 0
+ *   PAIRS                                1 if dot sums pairs and must be told a depth; else 0
  *   BIAS                                 128 if dot takes quants of 8 bits, which are number + 128,
  *                                        as they are; 0 if it takes them as signed numbers
  *
  * A group passes in strips of up to STRIP blocks of 32, two in half as long ones: its quants become
  * bytes in a panel, which stays in L1 while the tiles of rows pass, and so do their partial sums;
- * meanwhile the next group is fetched. Of FEW_ROWS rows memory is the limit, which
- * must not rest even while a panel is filled: their blocks of 32 pass through registers.
+ * meanwhile the next group is fetched. Of FEW_ROWS rows memory is the limit, which must not rest
+ * even while a panel is filled: their blocks of 32 pass through registers.
  *
  * Without VNNI a product of bytes saturates beyond int16; depth says how many vectors may be summed
  * before they must widen: 8·2·15·127 = 30,480 for quants of four bits, 4·2·31·127 = 31,496 for
- * five, 2·2·63·127 = 32,004 for six; 0: bytes must be split into two nibbles. From
- * WORD_ROWS rows on, depth 1, they become int16 instead, words, in the panel, and so do the numbers
- * of the rows, once for WORD_GROUPS groups: as many operations, but half of them additions, and
- * none to split bytes. */
+ * five, 2·2·63·127 = 32,004 for six; KERN_NIBBLES: bytes must be split into two of these. From
+ * WORD_ROWS rows on they become int16 instead, words, in the panel, and so do the numbers of the
+ * rows, once for WORD_GROUPS groups: as many operations, but half of them additions, and none to
+ * split bytes. Depths are constants of the code, so that sums are written out and stay in
+ * registers. */
 #include "ints.h"
 
 enum {
@@ -44,7 +45,7 @@ static inline void fetch_few(const uint8_t *p) {
 }
 
 typedef struct panel {
-    _Alignas(64) uint8_t w[WORDS ? 16 * WORD_STRIP : 8 * STRIP][64];
+    _Alignas(64) uint8_t w[PAIRS ? 16 * WORD_STRIP : 8 * STRIP][64];
     float d[STRIP][LANES], min[STRIP][LANES]; /* by block */
     ints factor[STRIP * 2];                   /* by sub-scale */
     ints correction[STRIP];                   /* pairs of int16, up to 8 a block */
@@ -54,7 +55,7 @@ typedef struct panel {
 typedef struct strip {
     const panel *p;
     const kern_layout *l;
-    int n_groups, n, depth;
+    int n_groups, n;
     const char (*words)[64 * WORD_STRIP]; /* the numbers of the rows, if the panel has words */
     const char *act;
     size_t act_stride, at, scales_at; /* within a row: the strip's first number, first scales */
@@ -260,7 +261,7 @@ static void fill_scales_256(const kern_layout *l, bool words, const uint8_t *sca
 /* ---- products -------------------------------------------------------------------------------- */
 
 /* Adds block b of 32 of each group to the sums of a tile. */
-KERN_INLINE void add_block_32(bool has_min, bool words, int groups, int rows, const strip *s, int b,
+KERN_INLINE void add_block_32(bool has_min, int depth, int groups, int rows, const strip *s, int b,
                               const uint8_t (*const *w)[64], const lanes *d, const lanes *min,
                               lanes (*acc)[MAX_ROWS]) {
     const bool plain = has_min || (BIAS == 0 && s->l->offset == 128);
@@ -271,12 +272,12 @@ KERN_INLINE void add_block_32(bool has_min, bool words, int groups, int rows, co
     ints sum[GROUPS][MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         const char *row = s->act + (size_t)i * s->act_stride;
-        q[i] = number_of(words, s, i, 32 * b);
+        q[i] = number_of(depth == KERN_WORDS, s, i, 32 * b);
         a[i] = (const kern_act *)(row + scales_at);
         KERN_UNROLL for (int g = 0; g < groups; g++) sum[g][i] =
             plain ? ints_zero() : ints_all(*(const int32_t *)(row + excess_at));
     }
-    dot(false, words, groups, rows, 8, s->depth, w, q, factor_of(ints_all(1)), sum);
+    dot(false, depth, groups, rows, 8, w, q, factor_of(ints_all(1)), sum);
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         KERN_UNROLL for (int g = 0; g < groups; g++) {
             lanes scale = lanes_mul(d[g], lanes_all(a[i]->d));
@@ -287,7 +288,7 @@ KERN_INLINE void add_block_32(bool has_min, bool words, int groups, int rows, co
 }
 
 /* Continues the chains of a tile over blocks of 32. */
-KERN_INLINE void chain_32(bool has_min, bool words, int groups, int rows, const strip *s) {
+KERN_INLINE void chain_32(bool has_min, int depth, int groups, int rows, const strip *s) {
     lanes acc[GROUPS][MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         KERN_UNROLL for (int g = 0; g < groups; g++) acc[g][i] = lanes_load(s->acc[i][g]);
@@ -296,12 +297,12 @@ KERN_INLINE void chain_32(bool has_min, bool words, int groups, int rows, const 
         const uint8_t(*w[GROUPS])[64];
         lanes d[GROUPS], min[GROUPS];
         KERN_UNROLL for (int g = 0; g < groups; g++) {
-            w[g] = vector_of(words, &s->p[g], 8 * b);
+            w[g] = vector_of(depth == KERN_WORDS, &s->p[g], 8 * b);
             d[g] = lanes_load(s->p[g].d[b]);
             min[g] = has_min ? lanes_load(s->p[g].min[b]) : d[g];
         }
         fetch_next(s, b);
-        add_block_32(has_min, words, groups, rows, s, b, w, d, min, acc);
+        add_block_32(has_min, depth, groups, rows, s, b, w, d, min, acc);
     }
     KERN_UNROLL for (int i = 0; i < rows; i++) {
         KERN_UNROLL for (int g = 0; g < groups; g++) lanes_store(s->acc[i][g], acc[g][i]);
@@ -321,7 +322,8 @@ KERN_INLINE ints correct(int n_sub, const ints *correction, const kern_act256 *a
 }
 
 /* Continues the chains of a tile over blocks of 256. */
-KERN_INLINE void chain_256(bool words, int n_sub, int rows, const strip *s) {
+KERN_INLINE void chain_256(int depth, int n_sub, int rows, const strip *s) {
+    const bool words = depth == KERN_WORDS;
     const int n_vectors = 64 / n_sub;
     lanes acc[MAX_ROWS];
     KERN_UNROLL for (int i = 0; i < rows; i++) acc[i] = lanes_load(s->acc[i][0]);
@@ -340,7 +342,7 @@ KERN_INLINE void chain_256(bool words, int n_sub, int rows, const strip *s) {
             KERN_UNROLL for (int i = 0; i < rows; i++) q[i] =
                 number_of(words, s, i, 256 * b + 256 / n_sub * j);
             const uint8_t(*w)[64] = vector_of(words, s->p, 64 * b + n_vectors * j);
-            dot(true, words, 1, rows, n_vectors, s->depth, &w, q, s->p->factor[n_sub * b + j], sum);
+            dot(true, depth, 1, rows, n_vectors, &w, q, s->p->factor[n_sub * b + j], sum);
         }
         lanes d = lanes_load(s->p->d[b]), min = lanes_load(s->p->min[b]);
         KERN_UNROLL for (int i = 0; i < rows; i++) {
@@ -353,32 +355,46 @@ KERN_INLINE void chain_256(bool words, int n_sub, int rows, const strip *s) {
     KERN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s->acc[i][0], acc[i]);
 }
 
-KERN_INLINE void run_tile_32(int groups, int rows, const strip *s) {
-    if (s->l->has_min)
-        chain_32(true, false, groups, rows, s);
-    else
-        chain_32(false, false, groups, rows, s);
+/* Types with minimums have depth 4 or 8, depth 2 is Q6_K's alone. */
+KERN_INLINE void run_tile_32(int depth, int groups, int rows, const strip *s) {
+    if (depth >= 4 && s->l->has_min)
+        chain_32(true, depth, groups, rows, s);
+    else if (depth != 2)
+        chain_32(false, depth, groups, rows, s);
 }
 
-KERN_INLINE void run_tile(bool words, int rows, const strip *s) {
-    if (s->l->block == 256)
-        s->l->n_sub == 8 ? chain_256(words, 8, rows, s) : chain_256(words, 16, rows, s);
-    else if (words)
-        chain_32(false, true, 1, rows, s);
-    else if (GROUPS == 1 || s->n_groups == 1)
-        run_tile_32(1, rows, s);
+KERN_INLINE void run_tile_256(int depth, int rows, const strip *s) {
+    if (depth != 2 && s->l->n_sub == 8)
+        chain_256(depth, 8, rows, s);
     else
-        run_tile_32(GROUPS, rows, s);
+        chain_256(depth, 16, rows, s);
+}
+
+KERN_INLINE void run_tile(int depth, int rows, const strip *s) {
+    if (s->l->block == 256)
+        run_tile_256(depth, rows, s);
+    else if (GROUPS == 1 || s->n_groups == 1)
+        run_tile_32(depth, 1, rows, s);
+    else
+        run_tile_32(depth, GROUPS, rows, s);
 }
 
 /* As many rows as registers hold. */
-static void run_whole_tile(const strip *s) {
+static inline int most_rows(int depth, const strip *s) {
+    return s->l->block == 256 || depth == KERN_WORDS ? MAX_ROWS
+           : s->n_groups == 1                        ? ROWS_32
+                                                     : ROWS_PAIR;
+}
+
+KERN_INLINE void run_whole_tile(int depth, const strip *s) {
     if (s->l->block == 256)
-        run_tile(false, MAX_ROWS, s);
+        run_tile_256(depth, MAX_ROWS, s);
+    else if (depth == KERN_WORDS)
+        run_tile_32(depth, 1, MAX_ROWS, s);
     else if (GROUPS == 1 || s->n_groups == 1)
-        run_tile_32(1, ROWS_32, s);
+        run_tile_32(depth, 1, ROWS_32, s);
     else
-        run_tile_32(GROUPS, ROWS_PAIR, s);
+        run_tile_32(depth, GROUPS, ROWS_PAIR, s);
 }
 
 /* How many of the rows left make the next tile: not so many that one or two are left alone. */
@@ -387,24 +403,25 @@ static int tile_rows(int left, int most) {
     return rows == most || rows <= 4 ? rows : 4;
 }
 
-KERN_INLINE void run_tiles(bool words, int most, strip *s, int rows) {
+KERN_INLINE void run_tiles(int depth, strip *s, int rows) {
+    const int most = most_rows(depth, s);
     for (int step = 0; rows > 0; rows -= step) {
         step = tile_rows(rows, most);
         switch (step) {
         case 1:
-            run_tile(words, 1, s);
+            run_tile(depth, 1, s);
             break;
         case 2:
-            run_tile(words, 2, s);
+            run_tile(depth, 2, s);
             break;
         case 3:
-            run_tile(words, 3, s);
+            run_tile(depth, 3, s);
             break;
         case 4:
-            run_tile(words, 4, s);
+            run_tile(depth, 4, s);
             break;
         default:
-            words ? run_tile(true, MAX_ROWS, s) : run_whole_tile(s);
+            run_whole_tile(depth, s);
         }
         s->act += (size_t)step * s->act_stride;
         s->words += step;
@@ -413,13 +430,51 @@ KERN_INLINE void run_tiles(bool words, int most, strip *s, int rows) {
     }
 }
 
-static void run_strip(strip s, int rows) {
-    int most = s.l->block == 256 ? MAX_ROWS : s.n_groups == 1 ? ROWS_32 : ROWS_PAIR;
-    run_tiles(false, most, &s, rows);
+/* Each on its own: all in one are too much for a compiler to give each the registers it needs. */
+#define KERN_APART __attribute__((noinline)) static
+KERN_APART void run_nibbles(strip s, int rows) {
+    run_tiles(KERN_NIBBLES, &s, rows);
+}
+KERN_APART void run_words(strip s, int rows) {
+    run_tiles(KERN_WORDS, &s, rows);
+}
+KERN_APART void run_2(strip s, int rows) {
+    run_tiles(2, &s, rows);
+}
+KERN_APART void run_4(strip s, int rows) {
+    run_tiles(4, &s, rows);
+}
+KERN_APART void run_8(strip s, int rows) {
+    run_tiles(8, &s, rows);
 }
 
-static void run_word_strip(strip s, int rows) {
-    run_tiles(true, MAX_ROWS, &s, rows);
+static inline int depth_of(int bits, bool codebook, int rows) {
+    if (!PAIRS) return 8;
+    if (codebook || bits == 8) return rows >= WORD_ROWS ? KERN_WORDS : KERN_NIBBLES;
+    return bits == 6 ? 2 : bits == 5 ? 4 : 8;
+}
+
+static int depth_for(const kern_layout *l, int rows) {
+    return depth_of(l->bits, l->codebook, rows);
+}
+
+static void run_strip(strip s, int rows) {
+    switch (depth_for(s.l, rows)) {
+    case KERN_NIBBLES:
+        run_nibbles(s, rows);
+        break;
+    case KERN_WORDS:
+        run_words(s, rows);
+        break;
+    case 2:
+        run_2(s, rows);
+        break;
+    case 4:
+        run_4(s, rows);
+        break;
+    default:
+        run_8(s, rows);
+    }
 }
 
 static size_t excess_of_act(const kern_layout *l) {
@@ -428,19 +483,11 @@ static size_t excess_of_act(const kern_layout *l) {
                              : offsetof(kern_act, n128);
 }
 
-static int depth_of(const kern_layout *l, int rows) {
-    return l->bits == 8 || l->codebook ? WORDS && rows >= WORD_ROWS
-           : l->bits == 6              ? 2
-           : l->bits == 5              ? 4
-                                       : 8;
-}
-
 /* One group of blocks of 32 against FEW_ROWS or fewer. */
 KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
                          const kern_layout *l, const kern_tile *t) {
     const uint8_t *quants = t->g[0].quants, *scales = t->g[0].scales, *ahead = quants + FEW_AHEAD;
     const strip s = {.l = l,
-                     .depth = depth_of(l, rows),
                      .act = t->act,
                      .act_stride = t->act_stride,
                      .scales_at = (size_t)t->k,
@@ -454,7 +501,7 @@ KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
         ahead += 64 * bits + (has_min ? 64 : 32);
         unpack_block(bits, table, false, quants, bytes);
         lanes d = load_d(l, scales), min = has_min ? load_min(scales) : d;
-        add_block_32(has_min, false, 1, rows, &s, b, &w, &d, &min, acc);
+        add_block_32(has_min, depth_of(bits, table, rows), 1, rows, &s, b, &w, &d, &min, acc);
     }
     KERN_UNROLL for (int i = 0; i < rows; i++)
         store_sums(t->out + (size_t)i * t->out_stride, acc[0][i], t->g[0].n_lanes, t->add);
@@ -500,7 +547,6 @@ static strip first_strip(const kern_layout *l, const kern_tile *t, const panel *
     return (strip){.p = p,
                    .l = l,
                    .n_groups = t->n_groups,
-                   .depth = depth_of(l, t->rows),
                    .act = t->act,
                    .act_stride = t->act_stride,
                    .excess = excess_of_act(l)};
@@ -558,7 +604,7 @@ static void run_word_groups(const kern_tile *t) {
             s.next[0] = t->g[g].quants + to_next;
             s.n_groups = 1;
             s.acc = acc[g];
-            run_word_strip(s, t->rows);
+            run_strip(s, t->rows);
         }
     }
     for (int i = 0; i < t->rows; i++)
@@ -575,7 +621,7 @@ static void gemm(KERN_GEMM_ARGS) {
         rows = MAX_FLOAT_ROWS, run = run_float_tile;
     else if (l->block == 32 && m <= FEW_ROWS)
         run = run_few_tile;
-    else if (WORDS && depth_of(l, m) == 1)
+    else if (depth_for(l, m) == KERN_WORDS)
         groups = WORD_GROUPS, run = run_word_groups;
     kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, rows, groups, run);
 }

@@ -1,7 +1,7 @@
 /* Products of bytes without VNNI: pairs, summed as int16. See gemm_lanes.h. */
 #include "ints.h"
 
-enum { WORDS = 1 };
+enum { PAIRS = 1 };
 
 static inline ints factor_of(ints sub) {
     return ints_pair(sub, sub);
@@ -96,34 +96,40 @@ KERN_INLINE void dot_words(bool scaled, int rows, int n, const uint8_t (*w)[64],
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-KERN_INLINE void dot_pairs(int rows, int n, int depth, const uint8_t (*w)[64], const char *const *q,
+/* n vectors, for which sums of pairs have room. */
+KERN_INLINE void dot_pairs(int rows, int n, const uint8_t (*w)[64], const char *const *q,
                            ints factor, ints *sum) {
-    if (depth == 0) {
+    ints part[MAX_ROWS];
+    KERN_UNROLL for (int i = 0; i < rows; i++) part[i] = ints_zero();
+    KERN_UNROLL for (int v = 0; v < n; v++) {
+        ints x = ints_load(w[v]);
+        KERN_UNROLL for (int i = 0; i < rows; i++) part[i] =
+            ints_add_bytes(part[i], x, broadcast_four(q[i] + 4 * v));
+    }
+    KERN_UNROLL for (int i = 0; i < rows; i++) sum[i] =
+        ints_add(sum[i], ints_multiply_pairs(part[i], factor)); /* factors of one come free */
+}
+
+KERN_INLINE void dot_group(bool scaled, int depth, int rows, int n, const uint8_t (*w)[64],
+                           const char *const *q, ints factor, ints *sum) {
+    const char *at[MAX_ROWS];
+    if (depth == KERN_NIBBLES) {
         KERN_UNROLL for (int r = 0; r < REGS; r++)
             dot_nibbles(rows, r, n, w, q, regs_of(&factor)[r], sum);
-        return;
-    }
-    if (depth > n) depth = n;
-    for (int v0 = 0; v0 < n; v0 += depth) {
-        ints part[MAX_ROWS];
-        KERN_UNROLL for (int i = 0; i < rows; i++) part[i] = ints_zero();
-        for (int v = v0; v < v0 + depth; v++) {
-            ints x = ints_load(w[v]);
-            KERN_UNROLL for (int i = 0; i < rows; i++) part[i] =
-                ints_add_bytes(part[i], x, broadcast_four(q[i] + 4 * v));
+    } else if (depth == KERN_WORDS) {
+        dot_words(scaled, rows, n, w, q, factor, sum);
+    } else {
+        const int step = depth < n ? depth : n;
+        KERN_UNROLL for (int v = 0; v < n; v += step) {
+            KERN_UNROLL for (int i = 0; i < rows; i++) at[i] = q[i] + 4 * v;
+            dot_pairs(rows, step, w + v, at, factor, sum);
         }
-        KERN_UNROLL for (int i = 0; i < rows; i++) sum[i] =
-            ints_add(sum[i], ints_multiply_pairs(part[i], factor));
     }
 }
 
-KERN_INLINE void dot(bool scaled, bool words, int groups, int rows, int n, int depth,
+KERN_INLINE void dot(bool scaled, int depth, int groups, int rows, int n,
                      const uint8_t (*const *w)[64], const char *const *q, ints factor,
                      ints (*sum)[MAX_ROWS]) {
-    KERN_UNROLL for (int g = 0; g < groups; g++) {
-        if (words)
-            dot_words(scaled, rows, n, w[g], q, factor, sum[g]);
-        else /* factors of one come free */
-            dot_pairs(rows, n, depth, w[g], q, factor, sum[g]);
-    }
+    KERN_UNROLL for (int g = 0; g < groups; g++)
+        dot_group(scaled, depth, rows, n, w[g], q, factor, sum[g]);
 }

@@ -167,6 +167,9 @@ void kern_gemm_init(kern *k);   /* gemm_ref.c: act_row, gemm */
 void kern_vector_init(kern *k); /* vector_ref.c: norms, rope, elementwise, argmax */
 void kern_attend_init(kern *k); /* attend_ref.c: kv_put, kv_copy, attend, attend_fold */
 
+/* What gemm_lanes.h calls depths, but ways of their own. */
+enum { KERN_NIBBLES = 0, KERN_WORDS = 1 };
+
 /* A product cut into tiles: up to some activation rows against one group or a few. */
 enum { KERN_TILE_GROUPS = 8 };
 typedef struct kern_tile {
