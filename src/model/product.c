@@ -98,9 +98,16 @@ static void run_tile(void *arg, int tile, int thread) {
     }
 }
 
+/* Where some have more rows, as experts do, a large tile could have all of these. */
+static bool are_alike(const product *list, int n) {
+    for (int i = 1; i < n; i++)
+        if (list[i].n_rows != list[0].n_rows) return false;
+    return true;
+}
+
 void product_run(const pass *p, product *list, int n) {
-    product_loop l = {.p = p, .list = list, .n = n, .n_large = pool_threads(p->m->pool)};
-    int work = 0, wanted = l.n_large * SMALL_TILES;
+    product_loop l = {.p = p, .list = list, .n = n};
+    int work = 0, n_threads = pool_threads(p->m->pool), wanted = n_threads * SMALL_TILES;
     for (int i = 0; i < n; i++) work += kern_n_groups(list[i].w->n) * row_tiles(&list[i]);
     l.groups = MAX(2, (work + wanted - 1) / wanted);
     l.groups += l.groups % 2; /* kernels take two at once */
@@ -108,10 +115,9 @@ void product_run(const pass *p, product *list, int n) {
         list[i].first_unit = l.n_units;
         l.n_units += units_of(&list[i], l.groups);
     }
-    int small = (l.n_units + l.groups - 1) / l.groups, in_large = l.n_large * LARGE_TILE;
-    int tiles =
-        small > in_large ? small - in_large + l.n_large : (small + LARGE_TILE - 1) / LARGE_TILE;
-    pool_run(p->m->pool, tiles, run_tile, &l);
+    int tiles = (l.n_units + l.groups - 1) / l.groups; /* if all are small */
+    if (are_alike(list, n) && tiles >= n_threads * LARGE_TILE) l.n_large = n_threads;
+    pool_run(p->m->pool, tiles - l.n_large * (LARGE_TILE - 1), run_tile, &l);
     if (p->adapted) adapter_run(p, list, n);
 }
 
