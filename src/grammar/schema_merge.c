@@ -5,6 +5,8 @@
 
 #include "schema_internal.h"
 
+enum { OBJECT_STEPS = 100 }; /* what an object of json-c costs to make and to give back */
+
 static json_object *keep(schema *s, json_object *made) {
     if (!made || json_object_array_add(s->made, made) < 0) {
         json_object_put(made);
@@ -27,7 +29,7 @@ static json_object *copy_without(json_object *sub, const char *name) {
 }
 
 json_object *schema_without(schema *s, json_object *sub, const char *name) {
-    ir_tick(s->g, (size_t)json_object_object_length(sub) + 1);
+    ir_tick(s->g, OBJECT_STEPS + 10 * (size_t)json_object_object_length(sub));
     return keep(s, copy_without(sub, name));
 }
 
@@ -96,7 +98,7 @@ static json_object *joined(schema *s, json_object *a, json_object *b) {
 static json_object *products(schema *s, json_object *a, json_object *b) {
     json_object *list = json_object_new_array();
     for (size_t i = 0; i < json_object_array_length(a) && s->g->rc == 0; i++)
-        for (size_t k = 0; k < json_object_array_length(b) && ir_tick(s->g, 50); k++)
+        for (size_t k = 0; k < json_object_array_length(b) && ir_tick(s->g, 2 * OBJECT_STEPS); k++)
             json_object_array_add(
                 list, both(json_object_array_get_idx(a, i), json_object_array_get_idx(b, k)));
     return list;
@@ -224,7 +226,7 @@ static bool is_false(json_object *sub) {
 }
 
 json_object *schema_merge(schema *s, json_object *a, json_object *b) {
-    if (!ir_tick(s->g, 20)) return NULL;
+    if (!ir_tick(s->g, OBJECT_STEPS)) return NULL;
     if (json_object_is_type(a, json_type_boolean)) return is_false(a) ? a : b;
     if (json_object_is_type(b, json_type_boolean)) return is_false(b) ? b : a;
     if (!json_object_is_type(a, json_type_object) || !json_object_is_type(b, json_type_object)) {
