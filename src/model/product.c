@@ -2,14 +2,14 @@
  * loop. An input row stands in every form that the matrices which take it need (kern_form). */
 #include "model_internal.h"
 
-enum { GEMM_ROWS = 128 };
+enum { GEMM_ROWS = 128, FEW_ROWS = 16 };
 enum { SMALL_TILES = 6 }; /* of a thread's share */
-enum { LARGE_TILE = 4 };  /* small ones */
+enum { LARGE_TILE = 2 };  /* small ones: more would wait longer for a thread that others hold up */
 enum { FINE_ROWS = 32, FINE_GROUPS = 8, FINE_OUTPUTS = FINE_GROUPS * KERN_GROUP };
 
 /* Products stand one after the other in units: a row group times a tile of rows. In a product,
- * `groups` row groups take turns with the tiles of rows. Each thread gets a large tile, whose
- * weights it can fetch ahead, and what is left goes in small ones to whoever has time. */
+ * `groups` row groups take turns with the tiles of rows. Of few rows each thread gets a large tile,
+ * whose weights it can fetch ahead, and what is left goes in small ones to whoever has time. */
 typedef struct product_loop {
     const pass *p;
     const product *list;
@@ -98,10 +98,10 @@ static void run_tile(void *arg, int tile, int thread) {
     }
 }
 
-/* Where some have more rows, as experts do, a large tile could have all of these. */
-static bool are_alike(const product *list, int n) {
-    for (int i = 1; i < n; i++)
-        if (list[i].n_rows != list[0].n_rows) return false;
+/* Whether all have few rows, so that weights are what takes time. */
+static bool have_few_rows(const product *list, int n) {
+    for (int i = 0; i < n; i++)
+        if (list[i].n_rows > FEW_ROWS) return false;
     return true;
 }
 
@@ -116,7 +116,7 @@ void product_run(const pass *p, product *list, int n) {
         l.n_units += units_of(&list[i], l.groups);
     }
     int tiles = (l.n_units + l.groups - 1) / l.groups; /* if all are small */
-    if (are_alike(list, n) && tiles >= n_threads * LARGE_TILE) l.n_large = n_threads;
+    if (have_few_rows(list, n) && tiles >= n_threads * LARGE_TILE) l.n_large = n_threads;
     pool_run(p->m->pool, tiles - l.n_large * (LARGE_TILE - 1), run_tile, &l);
     if (p->adapted) adapter_run(p, list, n);
 }
