@@ -424,7 +424,7 @@ KERN_INLINE void run_tiles(int depth, strip *s, int rows) {
             run_whole_tile(depth, s);
         }
         s->act += (size_t)step * s->act_stride;
-        s->words += step;
+        if (depth == KERN_WORDS) s->words += step;
         s->acc += step;
         s->next[0] = NULL;
     }
