@@ -32,7 +32,8 @@ enum {
     STRIP = 24,
     WORD_STRIP = 16,
     WORD_ROWS = 5,
-    WORD_GROUPS = KERN_TILE_GROUPS,
+    WORD_GROUPS = KERN_TILE_GROUPS, /* or fewer, of WORD_AHEAD bytes */
+    WORD_AHEAD = 256 << 10,         /* what is fetched ahead must still be there */
     PANEL_ROWS = 128,
     FEW_ROWS = 2,
     GROUPS = ROWS_PAIR ? 2 : 1
@@ -613,6 +614,11 @@ static void run_word_groups(const kern_tile *t) {
                        t->g[g].n_lanes, t->add);
 }
 
+static int word_groups(const kern_mat *w) {
+    size_t n = WORD_AHEAD / kern_mat_size(w->type, KERN_GROUP, w->k);
+    return n < 1 ? 1 : n < WORD_GROUPS ? (int)n : WORD_GROUPS;
+}
+
 static void gemm(KERN_GEMM_ARGS) {
     const kern_layout *l = kern_layout_of(w->type);
     int rows = PANEL_ROWS, groups = l->block == 32 && m > ROWS_32 ? GROUPS : 1;
@@ -622,6 +628,6 @@ static void gemm(KERN_GEMM_ARGS) {
     else if (l->block == 32 && m <= FEW_ROWS)
         run = run_few_tile;
     else if (depth_for(l, m) == KERN_WORDS)
-        groups = WORD_GROUPS, run = run_word_groups;
+        groups = word_groups(w), run = run_word_groups;
     kern_gemm_walk(w, act, act_stride, m, out, out_stride, add, group0, group1, rows, groups, run);
 }
