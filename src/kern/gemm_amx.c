@@ -186,8 +186,7 @@ typedef struct strip {
 
 static inline void fetch_next(const strip *s, int g, int b) {
     const int per_block = s->l->block / 32;
-    for (int i = 0; s->next[g] && i < per_block; i++)
-        kern_fetch_share(s->l, s->next[g], (s->first + b) * per_block + i);
+    if (s->next[g]) kern_fetch_shares(s->l, s->next[g], (s->first + b) * per_block, per_block);
 }
 
 /* ---- blocks of 32 ---- */

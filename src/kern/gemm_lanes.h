@@ -40,11 +40,6 @@ enum {
 };
 enum { FEW_AHEAD = 16384 }; /* bytes, to fetch weights */
 
-/* To the second level: the first one has room for too few lines under way. */
-static inline void fetch_few(const uint8_t *p) {
-    __builtin_prefetch(p, 0, 2);
-}
-
 typedef struct panel {
     _Alignas(64) uint8_t w[PAIRS ? 16 * WORD_STRIP : 8 * STRIP][64];
     float d[STRIP][LANES], min[STRIP][LANES]; /* by block */
@@ -84,14 +79,16 @@ KERN_INLINE void widen(bool is_signed, ints x, void *to) {
 
 static inline void fetch_next(const strip *s, int b) {
     for (int g = 0; s->next[0] && g < s->n_groups; g++)
-        kern_fetch_share(s->l, s->next[g], (int)(s->at / 32) + b);
+        kern_fetch_shares(s->l, s->next[g], (int)(s->at / 32) + b, 1);
 }
 
 /* ---- float types ----------------------------------------------------------------------------- */
 
-KERN_INLINE void store_sums(float *out, lanes sum, int n, bool add) {
-    if (add) sum = lanes_add(lanes_load_n(out, n), sum);
-    lanes_store_n(out, sum, n);
+/* The outputs of row i that are group g's. */
+KERN_INLINE void store_sums(const kern_tile *t, int i, int g, lanes sum) {
+    float *out = t->out + (size_t)i * t->out_stride + g * LANES;
+    if (t->add) sum = lanes_add(lanes_load_n(out, t->g[g].n_lanes), sum);
+    lanes_store_n(out, sum, t->g[g].n_lanes);
 }
 
 KERN_INLINE lanes load_numbers(enum kern_type type, const uint8_t *quants) {
@@ -111,8 +108,7 @@ KERN_INLINE void sum_numbers(enum kern_type type, int rows, const kern_tile *t) 
             acc[i] = lanes_fma(w, lanes_all(x[k]), acc[i]);
         }
     }
-    KERN_UNROLL for (int i = 0; i < rows; i++)
-        store_sums(t->out + (size_t)i * t->out_stride, acc[i], t->g[0].n_lanes, t->add);
+    KERN_UNROLL for (int i = 0; i < rows; i++) store_sums(t, i, 0, acc[i]);
 }
 
 /* One tile of a constant number of rows, so that the sums are registers. */
@@ -421,8 +417,8 @@ KERN_INLINE void run_tiles(int depth, strip *s, int rows) {
         case 4:
             run_tile(depth, 4, s);
             break;
-        default:
-            run_whole_tile(depth, s);
+        default: /* never where four are the most */
+            if (MAX_ROWS > 4) run_whole_tile(depth, s);
         }
         s->act += (size_t)step * s->act_stride;
         if (depth == KERN_WORDS) s->words += step;
@@ -459,13 +455,11 @@ static int depth_for(const kern_layout *l, int rows) {
     return depth_of(l->bits, l->codebook, rows);
 }
 
+/* A strip of bytes. */
 static void run_strip(strip s, int rows) {
     switch (depth_for(s.l, rows)) {
     case KERN_NIBBLES:
         run_nibbles(s, rows);
-        break;
-    case KERN_WORDS:
-        run_words(s, rows);
         break;
     case 2:
         run_2(s, rows);
@@ -487,7 +481,7 @@ static size_t excess_of_act(const kern_layout *l) {
 /* One group of blocks of 32 against FEW_ROWS or fewer. */
 KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
                          const kern_layout *l, const kern_tile *t) {
-    const uint8_t *quants = t->g[0].quants, *scales = t->g[0].scales, *ahead = quants + FEW_AHEAD;
+    const uint8_t *quants = t->g[0].quants, *scales = t->g[0].scales;
     const strip s = {.l = l,
                      .act = t->act,
                      .act_stride = t->act_stride,
@@ -498,14 +492,12 @@ KERN_INLINE void run_few(int bits, const uint8_t *table, bool has_min, int rows,
     for (int b = 0; b < t->g[0].n_blocks; b++, quants += 64 * bits, scales += l->scale_size) {
         _Alignas(64) uint8_t bytes[8][64];
         const uint8_t(*w)[64] = bytes;
-        KERN_UNROLL for (int v = 0; v <= bits; v++) fetch_few(ahead + 64 * v);
-        ahead += 64 * bits + (has_min ? 64 : 32);
+        kern_fetch_shares(l, t->g[0].quants + FEW_AHEAD, b, 1);
         unpack_block(bits, table, false, quants, bytes);
         lanes d = load_d(l, scales), min = has_min ? load_min(scales) : d;
         add_block_32(has_min, depth_of(bits, table, rows), 1, rows, &s, b, &w, &d, &min, acc);
     }
-    KERN_UNROLL for (int i = 0; i < rows; i++)
-        store_sums(t->out + (size_t)i * t->out_stride, acc[0][i], t->g[0].n_lanes, t->add);
+    KERN_UNROLL for (int i = 0; i < rows; i++) store_sums(t, i, 0, acc[0][i]);
 }
 
 KERN_INLINE void run_few_of(int rows, const kern_layout *l, const kern_tile *t) {
@@ -583,9 +575,7 @@ static void run_groups(const kern_tile *t) {
         run_strip(s, t->rows);
     }
     for (int i = 0; i < t->rows; i++)
-        for (int g = 0; g < t->n_groups; g++)
-            store_sums(t->out + (size_t)i * t->out_stride + g * LANES, lanes_load(acc[i][g]),
-                       t->g[g].n_lanes, t->add);
+        for (int g = 0; g < t->n_groups; g++) store_sums(t, i, g, lanes_load(acc[i][g]));
 }
 
 /* WORD_GROUPS or fewer, one after the other, against up to PANEL_ROWS rows. */
@@ -598,20 +588,18 @@ static void run_word_groups(const kern_tile *t) {
     for (int g = 0; g < t->n_groups; g++) memset(acc[g], 0, (size_t)t->rows * sizeof *acc[g]);
     strip s = first_strip(l, t, &p);
     s.words = words;
+    s.n_groups = 1;
     for (int b = 0; set_strip(t, b, WORD_STRIP, &s); b += s.n) {
         widen_rows(t->rows, &s, words);
         for (int g = 0; g < t->n_groups; g++) {
             fill_panel(l, true, &t->g[g], b, s.n, &p);
             s.next[0] = t->g[g].quants + to_next;
-            s.n_groups = 1;
             s.acc = acc[g];
-            run_strip(s, t->rows);
+            run_words(s, t->rows);
         }
     }
     for (int i = 0; i < t->rows; i++)
-        for (int g = 0; g < t->n_groups; g++)
-            store_sums(t->out + (size_t)i * t->out_stride + g * LANES, lanes_load(acc[g][i][0]),
-                       t->g[g].n_lanes, t->add);
+        for (int g = 0; g < t->n_groups; g++) store_sums(t, i, g, lanes_load(acc[g][i][0]));
 }
 
 static int word_groups(const kern_mat *w) {

@@ -112,7 +112,6 @@ KERN_INLINE void dot_pairs(int rows, int n, const uint8_t (*w)[64], const char *
 
 KERN_INLINE void dot_group(bool scaled, int depth, int rows, int n, const uint8_t (*w)[64],
                            const char *const *q, ints factor, ints *sum) {
-    const char *at[MAX_ROWS];
     if (depth == KERN_NIBBLES) {
         KERN_UNROLL for (int r = 0; r < REGS; r++)
             dot_nibbles(rows, r, n, w, q, regs_of(&factor)[r], sum);
@@ -121,6 +120,7 @@ KERN_INLINE void dot_group(bool scaled, int depth, int rows, int n, const uint8_
     } else {
         const int step = depth < n ? depth : n;
         KERN_UNROLL for (int v = 0; v < n; v += step) {
+            const char *at[MAX_ROWS];
             KERN_UNROLL for (int i = 0; i < rows; i++) at[i] = q[i] + 4 * v;
             dot_pairs(rows, step, w + v, at, factor, sum);
         }

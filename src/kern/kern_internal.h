@@ -112,15 +112,12 @@ typedef struct kern_group {
 } kern_group;
 kern_group kern_group_of(const kern_mat *m, int group);
 
-/* The bytes of a group, quants and then scales, for each 32 of k. */
-static inline size_t kern_share(const kern_layout *l) {
-    return 64 * (size_t)l->bits + l->scale_size * 32 / (size_t)l->block;
-}
-
-/* Fetches the share number b of a group that comes later, while sums are formed and memory would
- * rest: to the second level, since the first has room for too few lines under way. */
-static inline void kern_fetch_share(const kern_layout *l, const uint8_t *group, int b) {
-    const size_t share = kern_share(l), end = (size_t)(b + 1) * share;
+/* Fetches, of a group that comes later, the bytes that fall to n times 32 of k from number b of
+ * these on, quants and scales alike, while sums are formed and memory would rest: to the second
+ * level, since the first has room for too few lines under way. */
+static inline void kern_fetch_shares(const kern_layout *l, const uint8_t *group, int b, int n) {
+    const size_t share = (l->quant_size + l->scale_size) * 32 / (size_t)l->block;
+    const size_t end = (size_t)(b + n) * share;
     for (size_t at = ((size_t)b * share + 63) / 64 * 64; at < end; at += 64)
         __builtin_prefetch(group + at, 0, 2);
 }
